@@ -1,0 +1,3 @@
+from autospec.cli.app import main
+
+raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Measuring what a batch costs and what a draft is worth, and keeping the result."""

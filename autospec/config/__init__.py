@@ -1,0 +1,1 @@
+"""`autospec.toml`: its schema, loading with file:line faults, and editing that keeps comments."""

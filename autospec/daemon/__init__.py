@@ -1,0 +1,1 @@
+"""Supervision: one owner for each child, re-tune decisions, the control socket."""

@@ -1,0 +1,1 @@
+"""Everything that knows llama.cpp: finding it, its flags, its files, its output."""

@@ -1,0 +1,1 @@
+"""A snapshot of GPUs, CPU and memory. Unknown is None, never a guess."""

@@ -1,0 +1,1 @@
+"""Pure mathematics of speculative decoding: no I/O, no clock, no processes."""

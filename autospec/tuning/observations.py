@@ -1,0 +1,42 @@
+"""What is seen of speculative rounds, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Round:
+    """One draft and its verification.
+
+    `p[i]` is the probability that the draft reported for its token i (softmax over its top
+    candidates); `accepted` counts the leading tokens that the target accepted. Times in ms,
+    None where not observed: `draft_ms` all drafting, `verify_ms` the target's batch and
+    whatever the draft does with it.
+    """
+
+    p: tuple[float, ...]
+    accepted: int
+    draft_ms: float | None = None
+    verify_ms: float | None = None
+
+    @property
+    def drafted(self) -> int:
+        return len(self.p)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Totals as the engine counts them over some span (differences of `/metrics` counters).
+
+    `per_position[i]` is how often token i of a draft was accepted; a draft shorter than i
+    counts as a miss there. `drafts` leaves out rounds with an empty draft. `predicted` is the
+    number of tokens generated and `predicted_seconds` the time that took.
+    """
+
+    drafts: int
+    drafted: int
+    accepted: int
+    per_position: tuple[int, ...]
+    predicted: int = 0
+    predicted_seconds: float = 0.0
