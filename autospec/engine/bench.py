@@ -17,20 +17,25 @@ from dataclasses import dataclass
 from autospec.errors import EngineOutputError
 
 _NOT_JSON = re.compile(
-    r"(?<=[:\s,\[])-?nan(?:\([a-z]*\))?(?=\s*[,}\]])|(?<=[:\s,\[])-?inf(?=\s*[,}\]])", re.I
+    r"(?<=[:\s,\[])-?nan(?:\([a-z]*\))?(?=\s*[,}\]])|(?<=[:\s,\[])-?inf(?=\s*[,}\]])", re.IGNORECASE
 )
 _MAX_LINE = 65_536
 
 
 @dataclass(frozen=True)
 class BenchRow:
-    """One combination: `parallel` sequences at a prompt of `depth` tokens, `steps` steps."""
+    """One combination: `parallel` sequences at a prompt of `depth` tokens, `steps` steps.
+
+    `seconds` is the time of all steps, `prompt_seconds` that of the prompt before them (None
+    where the tool printed nothing finite).
+    """
 
     depth: int
     steps: int
     parallel: int
     shared_prompt: bool
     seconds: float
+    prompt_seconds: float | None = None
 
     @property
     def step_ms(self) -> float:
@@ -62,14 +67,14 @@ def parse_row(line: str) -> BenchRow | None:
         ) from None
     if not isinstance(fields, dict):
         raise EngineOutputError("llama-batched-bench printed an unreadable row", line=text)
-    row = BenchRow(
+    return BenchRow(
         depth=_count(fields, "pp", text, least=0),
         steps=_count(fields, "tg", text, least=1),
         parallel=_count(fields, "pl", text, least=1),
         shared_prompt=bool(fields.get("is_pp_shared", 0)),
         seconds=_seconds(fields, text),
+        prompt_seconds=_finite(fields.get("t_pp")),
     )
-    return row
 
 
 def parse_rows(lines: Iterable[str]) -> Iterator[BenchRow]:
@@ -94,15 +99,16 @@ def _count(fields: dict[str, object], key: str, line: str, *, least: int) -> int
     return value
 
 
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
 def _seconds(fields: dict[str, object], line: str) -> float:
-    value = fields.get("t_tg")
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or value <= 0
-    ):
+    value = _finite(fields.get("t_tg"))
+    if value is None or value <= 0:
         raise EngineOutputError(
             "llama-batched-bench printed a row without a usable 't_tg'", line=line
         )
-    return float(value)
+    return value
