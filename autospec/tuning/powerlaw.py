@@ -200,17 +200,18 @@ def _fit(y: NDArray[np.float64], skip: int, best_offset: Callable[[float], float
     """The least-squares power: a grid finds the valley, least squares its bottom."""
     b = np.arange(1, y.size + 1, dtype=np.float64)
 
-    def residual(power: float) -> NDArray[np.float64]:
+    def residual(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        power = float(x[0])
         offset = best_offset(power)
         return np.asarray((y[0] - offset) * b**-power + offset - y)
 
-    def squares(power: float) -> float:
-        return float(residual(power) @ residual(power))
+    def squares(x: NDArray[np.float64]) -> float:
+        return float(np.sum(residual(x) ** 2))
 
-    valley = int(np.argmin([squares(power) for power in _POWERS]))
+    valley = int(np.argmin([squares(power) for power in _POWERS[:, np.newaxis]]))
     low, high = _POWERS[max(valley - 1, 0)], _POWERS[min(valley + 1, _POWERS.size - 1)]
     found = least_squares(
-        lambda x: residual(float(x[0])),
+        residual,
         x0=[(low + high) / 2],
         bounds=(low, high),
         xtol=1e-14,
@@ -223,5 +224,5 @@ def _fit(y: NDArray[np.float64], skip: int, best_offset: Callable[[float], float
         power=power,
         skip=skip,
         offset=best_offset(power),
-        rmse=float(np.sqrt(squares(power) / y.size)),
+        rmse=float(np.sqrt(squares(found.x) / y.size)),
     )
