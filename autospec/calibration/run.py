@@ -1,0 +1,300 @@
+"""A whole calibration: the target's costs, the draft's, at depth and under load, a rehearsal.
+
+The most telling figures come first, so that a budget that ends early costs precision and not
+the answer. What was left out is said.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from autospec.calibration import grid, store
+from autospec.calibration.grid import Job
+from autospec.calibration.measure import STEADY, JobResult, run_job, step_times
+from autospec.calibration.rehearsal import Rehearsal, rehearse
+from autospec.calibration.result import Calibration
+from autospec.engine.arguments import bench_argv
+from autospec.engine.bench import BenchRow
+from autospec.engine.find import Engine
+from autospec.engine.launch import Launch, Speculation
+from autospec.errors import CalibrationError
+from autospec.hardware.load import LoadSample, compare, sample
+from autospec.tuning.cost import CostSurface, DraftCost, StepTime, round_cost
+
+DRAFT_MODEL = "draft-simple"
+_OPTIMISTIC = 0.95
+_FEWEST_ROWS = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user may choose. `budget` in seconds; `depths` in tokens, None for automatic."""
+
+    budget: float = 120.0
+    max_draft: int = 16
+    depths: tuple[int, ...] | None = None
+    passes: int = 5
+    rehearse: bool = True
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`what` is going on; `share` of the budget is spent, `left` seconds remain at most."""
+
+    what: str
+    share: float
+    left: float
+
+
+def key_of(engine: Engine, launch: Launch, settings: Settings, hardware: str, context: int) -> str:
+    """The key under which this calibration is kept; see `store.key_of`."""
+    arguments = bench_argv(engine, launch, which="target")
+    if launch.has_draft:
+        arguments += bench_argv(engine, launch, which="draft")
+    wanted = [settings.max_draft, list(_depths(settings, launch, context)), settings.rehearse]
+    return store.key_of(
+        launch, hardware=hardware, engine=engine.identity, arguments=arguments, grid=wanted
+    )
+
+
+async def calibrate(
+    engine: Engine,
+    launch: Launch,
+    settings: Settings,
+    *,
+    key: str,
+    context: int,
+    prompts: Sequence[str],
+    env: Mapping[str, str],
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> Calibration:
+    """Measure `launch` on `engine` within the budget and return what was found.
+
+    `context` is the context of the server in tokens, `prompts` what the rehearsal asks.
+    CalibrationError when not even the target's cost at depth 0 can be had.
+    """
+    if engine.batched_bench is None:
+        raise CalibrationError(
+            "there is no llama-batched-bench beside llama-server",
+            hint=f"build it from the same source and put it into {engine.folder}",
+        )
+    run = _Run(engine, launch, settings, env, on_progress)
+    await run.costs_at_depth_zero()
+    await run.costs_at_depth(_depths(settings, launch, context)[1:])
+    if launch.slots > 1:
+        await run.costs_of_slots(context)
+    if launch.has_draft and settings.rehearse:
+        await run.rehearsal(prompts)
+    return run.result(key)
+
+
+def _depths(settings: Settings, launch: Launch, context: int) -> tuple[int, ...]:
+    chosen = settings.depths or grid.default_depths(context // launch.slots)
+    return tuple(sorted({0, *chosen}))
+
+
+def _own_cpu_seconds() -> float:
+    """Processor time of this process and of the programs it ran to their end."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@dataclass
+class _Run:
+    engine: Engine
+    launch: Launch
+    settings: Settings
+    env: Mapping[str, str]
+    on_progress: Callable[[Progress], None]
+    began: float = field(default_factory=time.monotonic)
+    before: LoadSample = field(default_factory=sample)
+    own_before: float = field(default_factory=_own_cpu_seconds)
+    rows: dict[str, list[BenchRow]] = field(default_factory=lambda: {"target": [], "draft": []})
+    recorded: Rehearsal = field(default_factory=lambda: Rehearsal(()))
+    skipped: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def left(self) -> float:
+        return self.began + self.settings.budget - time.monotonic()
+
+    @property
+    def _reserve(self) -> float:
+        """Seconds kept back for the rehearsal, which everything else must leave alone."""
+        wanted = self.launch.has_draft and self.settings.rehearse
+        return 0.25 * self.settings.budget if wanted else 0.0
+
+    def _say(self, what: str) -> None:
+        share = 1 - max(0.0, self.left) / self.settings.budget
+        self.on_progress(Progress(what, share, max(0.0, self.left)))
+
+    async def _job(self, job: Job, seconds: float) -> JobResult:
+        what = f"{job.which}, depth {job.depth}"
+
+        def on_row(row: BenchRow) -> None:
+            self._say(f"{what}: {row.parallel} tokens in {row.step_ms:.3g} ms")
+
+        self._say(what)
+        result = await run_job(
+            bench_argv(self.engine, self.launch, which=job.which),
+            self.env,
+            job,
+            seconds=max(1.0, seconds),
+            on_row=on_row,
+        )
+        self.rows[job.which].extend(result.rows)
+        if result.misfits:
+            sizes = ", ".join(str(misfit.parallel) for misfit in result.misfits)
+            self.skipped.append(f"{what}: batches {sizes} did not fit the benchmark's context")
+        return result
+
+    async def costs_at_depth_zero(self) -> None:
+        batches = grid.every_batch(self.settings.max_draft)
+        usable = self.left - self._reserve
+        result = await self._job(Job("target", 0, batches, self.settings.passes), 0.45 * usable)
+        self._say_missing("target", batches, result)
+        if not result.rows:
+            raise CalibrationError(
+                f"not one batch was measured in {0.45 * usable:.0f} s",
+                hint="give it more time with --budget",
+            )
+        if self.launch.has_draft:
+            job = Job("draft", 0, batches, self.settings.passes)
+            result = await self._job(job, 0.15 * (self.left - self._reserve))
+            self._say_missing("draft", batches, result)
+
+    def _say_missing(self, which: str, batches: Sequence[int], result: JobResult) -> None:
+        missed = sorted(set(batches) - {row.parallel for row in result.rows})
+        if missed:
+            self.skipped.append(
+                f"{which}, depth 0: the budget ended before batches of "
+                f"{', '.join(map(str, missed))} tokens"
+            )
+
+    async def costs_at_depth(self, depths: Sequence[int]) -> None:
+        """Sparse rows at each of `depths`, shallow first, as far as the time goes."""
+        # A prompt's token costs no more than a token of the widest batch seen so far.
+        widest = max(self.rows["target"], key=lambda row: row.parallel)
+        second_a_token = widest.step_ms / 1000 / widest.parallel
+        measured = 0
+        for index, wanted in enumerate(depths):
+            usable = (self.left - self._reserve) / (len(depths) - index)
+            depth = self._reachable(wanted, usable, second_a_token)
+            if depth <= measured:
+                continue
+            result = await self._sparse("target", depth, usable * 0.8)
+            if not result.rows:
+                self.skipped.append(f"depth {depth}: not one row in {usable * 0.8:.0f} s")
+                return
+            measured = depth
+            costs = [row.prompt_seconds / depth for row in result.rows if row.prompt_seconds]
+            second_a_token = min(costs, default=second_a_token)
+            if self.launch.has_draft:
+                await self._sparse("draft", depth, usable * 0.2, batches=(1, 8))
+
+    def _reachable(self, wanted: int, seconds: float, second_a_token: float) -> int:
+        """`wanted`, or the depth at which a few rows fit into `seconds`, which is said."""
+        a_token = second_a_token * _FEWEST_ROWS * 1.2
+        if wanted * a_token <= seconds:
+            return wanted
+        depth = max(0, int(seconds / a_token) // 256 * 256)
+        self.skipped.append(
+            f"depth {wanted}: a row takes about {wanted * second_a_token:.0f} s, more than the "
+            f"budget allows; the deepest measured is extrapolated"
+        )
+        return depth
+
+    async def _sparse(
+        self,
+        which: Literal["target", "draft"],
+        depth: int,
+        seconds: float,
+        batches: tuple[int, ...] = (),
+    ) -> JobResult:
+        batches = batches or grid.sparse_batches(self.settings.max_draft + 1)
+        return await self._job(Job(which, depth, batches, passes=2), seconds)
+
+    async def costs_of_slots(self, context: int) -> None:
+        """Total batches of several slots, and what separate contexts add."""
+        totals = grid.slot_batches(self.settings.max_draft, self.launch.slots)
+        usable = self.left - self._reserve
+        if totals:
+            result = await self._job(Job("target", 0, totals, 3), 0.6 * usable)
+            self._say_missing("target", totals, result)
+        depth = grid.default_depths(context // self.launch.slots)[1]
+        counts = tuple(sorted({2, self.launch.slots}))
+        usable = self.left - self._reserve
+        result = await self._job(Job("target", depth, counts, 2, shared=False), usable)
+        if not result.rows:
+            self.skipped.append(f"busy slots at depth {depth}: the budget ended")
+
+    async def rehearsal(self, prompts: Sequence[str]) -> None:
+        self._say("rehearsal: loading")
+        length = self._longest_useful_draft()
+        self.recorded = await rehearse(
+            self.engine,
+            self.launch,
+            Speculation((DRAFT_MODEL,), n_max=length, n_min=0, p_min=0.0),
+            prompts,
+            self.env,
+            seconds=max(1.0, self.left - 1.0),
+            on_round=lambda count: self._say(f"rehearsal: {count} rounds"),
+        )
+        if self.recorded.remark:
+            self.remarks.append(self.recorded.remark)
+
+    def _longest_useful_draft(self) -> int:
+        """Longer drafts would not pay even if 95 % of the tokens were accepted."""
+        draft = step_times(self.rows["draft"])
+        kind: Literal["autoregressive", "none"] = "autoregressive" if draft else "none"
+        surface = CostSurface.from_steps(draft) if draft else None
+        cost = round_cost(
+            CostSurface.from_steps(step_times(self.rows["target"])),
+            DraftCost(kind, surface),
+            n_max=self.settings.max_draft,
+        )
+        tokens = [
+            sum(_OPTIMISTIC**i for i in range(length + 1)) for length in range(cost.n_max + 1)
+        ]
+        rates = [
+            tokens[length] / (cost.draft_ms[length] + cost.verify_ms[length])
+            for length in range(1, cost.n_max + 1)
+        ]
+        return max(range(len(rates)), key=rates.__getitem__) + 1
+
+    def result(self, key: str) -> Calibration:
+        target = step_times(self.rows["target"])
+        report = compare(self.before, sample(), _own_cpu_seconds() - self.own_before)
+        if report.sentence:
+            self.remarks.append(report.sentence)
+        loose = _loose(target)
+        if loose:
+            self.remarks.append(loose)
+        return Calibration(
+            key=key,
+            model=self.launch.name,
+            made_at=time.time(),
+            seconds=time.monotonic() - self.began,
+            engine_version=self.engine.version,
+            max_draft=self.settings.max_draft,
+            target=target,
+            draft=step_times(self.rows["draft"]),
+            rounds=self.recorded.rounds,
+            rehearsal_depth=self.recorded.depth,
+            skipped=tuple(self.skipped),
+            remarks=tuple(self.remarks),
+            unsure=bool(report.sentence or loose),
+        )
+
+
+def _loose(steps: Sequence[StepTime]) -> str | None:
+    """A sentence when the median batch varies by more than twice what counts as steady."""
+    spreads = sorted(step.spread_ms / step.ms for step in steps)
+    middle = spreads[len(spreads) // 2]
+    if middle <= 2 * STEADY:
+        return None
+    return f"step times vary by ±{middle:.0%} between repeats: something else uses the machine"
