@@ -1,0 +1,212 @@
+"""Why an engine process ended, and why a running one does not speculate, in its own words."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ExitKind = Literal[
+    "clean",
+    "bad_flag",
+    "missing_model",
+    "bad_model",
+    "missing_library",
+    "illegal_instruction",
+    "out_of_memory",
+    "port_in_use",
+    "assertion",
+    "killed",
+    "terminated",
+    "crash",
+    "unknown",
+]
+
+_MAX_QUOTE = 300
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_LOG_PREFIX = re.compile(r"^(?:[0-9.]+ )?[EWID] +(?=\S)")
+
+_BAD_FLAG = re.compile(
+    r"error: invalid argument: .*"
+    r"|error while handling (?:argument|environment variable) .*"
+    r"|error: unknown argument: .*"
+    r"|expected value for argument.*"
+)
+_LIBRARY = re.compile(
+    r"error while loading shared libraries: (?P<elf>[^:]+):.*"
+    r"|Library not loaded: (?P<macho>\S+).*"
+    r"|version `(?P<version>[^']+)' not found.*"
+    r"|symbol lookup error: .*: undefined symbol: (?P<symbol>\S+).*"
+)
+_MEMORY = re.compile(
+    r".*(?:out of memory|ErrorOutOf(?:Device|Host)Memory|OUT_OF_(?:DEVICE|HOST)_MEMORY"
+    r"|ALLOC_FAILED|std::bad_alloc|[Ii]nsufficient [Mm]emory"
+    r"|Device memory allocation of size \d+ failed|unable to allocate \S+ buffer"
+    r"|failed to allocate (?:\S+ )?(?:buffer|compute|graph|output)"
+    r"|failed to allocate +[\d.]+ (?:MB|bytes)|mmap failed: Cannot allocate memory).*"
+)
+_NOT_FATAL = re.compile(r"prompt cache|async uploads|failed to mlock|fit_params|measure the memory")
+_PORT = re.compile(r".*(?:couldn't bind HTTP server socket|couldn't start HTTP listener).*")
+_NO_FILE = re.compile(
+    r".*(?:failed to open GGUF file|failed to open) .*No such file or directory.*"
+    r"|.*(?:gguf_init_from_file|llama_model_load).*No such file or directory.*"
+)
+_BAD_MODEL = re.compile(
+    r".*(?:error loading model: .*|failed to read magic.*|invalid magic characters.*"
+    r"|unknown model architecture.*)"
+)
+_LOAD_FAILED = re.compile(
+    r".*(?:failed to load (?:draft )?model|exiting due to model loading error).*"
+)
+_GENERIC_LOAD = re.compile(r"failed to load model from")
+_ASSERTION = re.compile(r".*(?:GGML_ASSERT\(.*|Assertion .* failed.*|GGML_ABORT.*)")
+
+
+@dataclass(frozen=True)
+class ExitCause:
+    """`sentence` is for the user; `retry`: the same launch may well succeed the next time."""
+
+    kind: ExitKind
+    sentence: str
+    retry: bool
+
+
+def explain_exit(returncode: int, tail: Sequence[str]) -> ExitCause:
+    """Judge an exit by its code and the last lines of its output.
+
+    `returncode` is as `subprocess` reports it, negative for a signal; a shell's 128 + n and
+    the engine's own 143 (SIGTERM while loading) are read as signals too.
+    """
+    if returncode == 0:
+        return ExitCause("clean", "the engine stopped cleanly", retry=True)
+    lines = [clean_line(line) for line in tail]
+    number = _signal(returncode)
+    if number == signal.SIGILL:
+        return ExitCause(
+            "illegal_instruction",
+            "this build of the engine uses instructions that this CPU does not have (SIGILL)",
+            retry=False,
+        )
+    return _from_words(returncode, lines) or _from_signal(returncode, number, lines)
+
+
+def _from_words(returncode: int, lines: Sequence[str]) -> ExitCause | None:
+    if library := _first(_LIBRARY, lines):
+        return ExitCause("missing_library", _library_sentence(library), retry=False)
+    if flag := _first(_BAD_FLAG, lines):
+        return ExitCause("bad_flag", f"the engine refused its command line: {flag[0]}", retry=False)
+    if memory := _first(_MEMORY, [line for line in lines if not _NOT_FATAL.search(line)]):
+        return ExitCause("out_of_memory", f"out of memory: {memory[0]}", retry=False)
+    if port := _first(_PORT, lines):
+        return ExitCause("port_in_use", f"its address is taken: {port[0]}", retry=True)
+    if assertion := _first(_ASSERTION, lines):
+        return ExitCause("assertion", f"the engine's own check failed: {assertion[0]}", retry=True)
+    if returncode > 0 and _first(_LOAD_FAILED, lines):
+        if missing := _first(_NO_FILE, lines):
+            return ExitCause("missing_model", f"a model file is missing: {missing[0]}", retry=False)
+        said = [line for line in lines if not _GENERIC_LOAD.search(line)]
+        fault = _first(_BAD_MODEL, said) or _first(_LOAD_FAILED, lines)
+        words = fault[0] if fault else "no reason given"
+        return ExitCause("bad_model", f"a model could not be loaded: {words}", retry=False)
+    return None
+
+
+def _from_signal(returncode: int, number: int | None, lines: Sequence[str]) -> ExitCause:
+    if number == signal.SIGKILL:
+        return ExitCause(
+            "killed",
+            "killed by SIGKILL, which is how the kernel frees memory when none is left",
+            retry=True,
+        )
+    if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        return ExitCause("terminated", f"stopped from outside ({_name(number)})", retry=True)
+    if number is not None:
+        return ExitCause("crash", f"the engine crashed ({_name(number)})", retry=True)
+    last = next((line for line in reversed(lines) if line), "it said nothing")
+    return ExitCause(
+        "unknown", f"the engine ended with exit code {returncode}: {last[:_MAX_QUOTE]}", retry=True
+    )
+
+
+def _library_sentence(found: re.Match[str]) -> str:
+    if name := found["elf"] or found["macho"]:
+        return f"a shared library is missing: {name}"
+    if version := found["version"]:
+        return f"this build of the engine was made for a newer system ({version} is not here)"
+    return f"a shared library does not fit the engine: it lacks {found['symbol']}"
+
+
+def _signal(returncode: int) -> int | None:
+    if returncode < 0:
+        return -returncode
+    if 128 < returncode <= 128 + signal.SIGTERM:
+        return returncode - 128
+    return None
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def clean_line(line: str) -> str:
+    """A log line without colour codes and without the engine's own timestamp and level."""
+    return _LOG_PREFIX.sub("", _COLOUR.sub("", line[:4000])).strip()
+
+
+def _first(pattern: re.Pattern[str], lines: Iterable[str]) -> re.Match[str] | None:
+    return next((found for line in lines if (found := pattern.search(line[:_MAX_QUOTE]))), None)
+
+
+_NO_SPECULATION: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(
+            r"draft (?:model )?(?:vocab|bos tokens|eos tokens).* must "
+            r"|target and draft vocabs are not compatible"
+        ),
+        "the draft's vocabulary does not fit the target's",
+    ),
+    (
+        re.compile(
+            r"speculative decoding (?:is )?not supported by this context"
+            r"|does not support partial sequence removal"
+        ),
+        "this model's context cannot take tokens back, which speculation needs",
+    ),
+    (
+        re.compile(r"speculative decoding is not supported by multimodal"),
+        "this build does not speculate with a multimodal projector",
+    ),
+    (
+        re.compile(r"no implementations specified for speculative decoding"),
+        "no speculation type was named",
+    ),
+    (
+        re.compile(
+            r"failed to (?:initialize speculative decoding|create draft) context"
+            r"|requires a draft context|number of sequences is incompatible"
+        ),
+        "the draft's context could not be set up",
+    ),
+    (re.compile(r"failed to load draft model"), "the draft model could not be loaded"),
+)
+
+
+def speculation_fault(lines: Iterable[str]) -> str | None:
+    """Why an engine that was told to speculate serves without, None where its log is silent.
+
+    The first matching line decides: later ones are consequences of it.
+    """
+    for line in lines:
+        words = clean_line(line)[:_MAX_QUOTE]
+        for pattern, reason in _NO_SPECULATION:
+            if pattern.search(words):
+                return f"{reason} (the engine: {words})"
+    return None
