@@ -1,0 +1,41 @@
+"""A calibration from the store, or a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autospec.calibration import store
+from autospec.calibration.prepare import Prepared
+from autospec.calibration.prompts import rehearsal_prompts
+from autospec.calibration.result import Calibration
+from autospec.calibration.run import Progress, Settings, calibrate, key_of
+
+
+def stored(prepared: Prepared, settings: Settings, hardware: str) -> Calibration | None:
+    """The calibration of this very hardware, engine, model, flags and grid, if there is one."""
+    return store.load(_key(prepared, settings, hardware))
+
+
+async def obtain(
+    prepared: Prepared,
+    settings: Settings,
+    hardware: str,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> Calibration:
+    """Measure anew and keep the result. CalibrationError when it cannot be measured."""
+    calibration = await calibrate(
+        prepared.engine,
+        prepared.launch,
+        settings,
+        key=_key(prepared, settings, hardware),
+        context=prepared.context,
+        prompts=rehearsal_prompts(),
+        env=prepared.env,
+        on_progress=on_progress,
+    )
+    store.save(calibration)
+    return calibration
+
+
+def _key(prepared: Prepared, settings: Settings, hardware: str) -> str:
+    return key_of(prepared.engine, prepared.launch, settings, hardware, prepared.context)

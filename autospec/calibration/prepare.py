@@ -1,0 +1,81 @@
+"""Everything that has to be right about a model and an engine before anything is launched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autospec.engine.arguments import unknown_extra
+from autospec.engine.compatibility import check_model, check_pair
+from autospec.engine.environment import child_environment
+from autospec.engine.find import Engine
+from autospec.engine.gguf import GgufHeader, read_header
+from autospec.engine.launch import Launch
+from autospec.errors import ModelError, UsageError
+
+_LOAD_FLOOR = 60.0
+_LOAD_BYTES_A_SECOND = 50e6
+_UNKNOWN_SIZE = 30e9
+_FALLBACK_CONTEXT = 4096
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model that may be launched.
+
+    `context` is the server's context in tokens with the model's own put in for 0. `headers`
+    are None for files that the engine fetches itself. `notes` are sentences for the user.
+    """
+
+    engine: Engine
+    launch: Launch
+    env: Mapping[str, str]
+    context: int
+    target: GgufHeader | None
+    draft: GgufHeader | None
+    notes: tuple[str, ...]
+
+    @property
+    def load_seconds(self) -> float:
+        """How long loading may take: slow disks read 50 MB/s, and then there is some slack."""
+        sizes = [header.size_bytes for header in (self.target, self.draft) if header]
+        size = sum(sizes) if self.target else _UNKNOWN_SIZE
+        return _LOAD_FLOOR + size / _LOAD_BYTES_A_SECOND
+
+
+def prepare(engine: Engine, launch: Launch, extra_env: Mapping[str, str]) -> Prepared:
+    """Check the model files, the pair and the extra arguments against this engine.
+
+    ModelError for a file or a pair that cannot work, UsageError for arguments that this build
+    does not know, each with the engine's own advice where it has some.
+    """
+    strange = unknown_extra(engine, launch.extra)
+    if strange:
+        first = strange[0]
+        raise UsageError(
+            f"{launch.name}: this build of llama-server does not know {first.argument}",
+            hint=first.advice or "remove it from `extra`",
+        )
+    target, draft = _header(launch.model), _header(launch.draft)
+    problems = []
+    if target is not None:
+        a_slot = launch.context // launch.slots
+        if draft is None:
+            problems = check_model(target, context=a_slot)
+        else:
+            problems = check_pair(target, draft, context=a_slot)
+    for problem in problems:
+        if problem.severity == "error":
+            raise ModelError(f"{launch.name}: {problem.sentence}")
+    env, removed = child_environment(os.environ, extra_env)
+    notes = [problem.sentence for problem in problems]
+    if removed:
+        notes.append(f"not passed on to llama-server: {', '.join(removed)}")
+    own = target.context if target and target.context else _FALLBACK_CONTEXT
+    return Prepared(engine, launch, env, launch.context or own, target, draft, tuple(notes))
+
+
+def _header(path: Path | None) -> GgufHeader | None:
+    return read_header(path) if path is not None else None

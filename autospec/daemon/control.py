@@ -1,0 +1,124 @@
+"""The control socket: one JSON line in, one JSON line out, then the connection closes.
+
+The socket is a UNIX socket of mode 0600 in a folder of mode 0700: who may open it is who runs
+the daemon. A lock file beside it, held for life, keeps a second daemon out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import IO, Any
+
+from autospec import paths
+from autospec.errors import AutospecError, DaemonNotRunning
+
+Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+_LIMIT = 1 << 16
+_ANSWER_LIMIT = 16 << 20
+_SECONDS = 5.0
+_SYSTEM = Path("/run/autospec/control.sock")
+
+
+def socket_path() -> Path:
+    return paths.runtime() / "control.sock"
+
+
+class ControlServer:
+    """Answers on the control socket until `close`. One a user and machine."""
+
+    def __init__(self, server: asyncio.Server, path: Path, lock: IO[str]) -> None:
+        self._server = server
+        self._path = path
+        self._lock = lock
+
+    @classmethod
+    async def open(cls, handler: Handler) -> ControlServer:
+        """Listen; AutospecError when another daemon already does."""
+        path = socket_path()
+        paths.private(path.parent)
+        lock = (path.parent / "daemon.lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise AutospecError(
+                "another autospec daemon is running", hint="look at it with `autospec status`"
+            ) from None
+        path.unlink(missing_ok=True)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError, TimeoutError, ValueError):
+                async with asyncio.timeout(_SECONDS):
+                    answer = await _answer(handler, await reader.readline())
+                    writer.write(answer + b"\n")
+                    await writer.drain()
+            writer.close()
+
+        old_mask = os.umask(0o177)
+        try:
+            server = await asyncio.start_unix_server(serve, path, limit=_LIMIT)
+        finally:
+            os.umask(old_mask)
+        return cls(server, path, lock)
+
+    async def close(self) -> None:
+        self._server.close()
+        self._path.unlink(missing_ok=True)
+        self._lock.close()
+
+
+async def _answer(handler: Handler, line: bytes) -> bytes:
+    try:
+        request = json.loads(line)
+        if not isinstance(request, dict):
+            raise TypeError("not an object")
+        answer = await handler(request)
+    except (ValueError, TypeError, AutospecError, RecursionError) as error:
+        answer = {"error": str(error)}
+    return json.dumps(answer, allow_nan=False).encode()
+
+
+def ask(request: dict[str, Any]) -> dict[str, Any]:
+    """Send `request` to the running daemon and return its answer.
+
+    DaemonNotRunning when nobody listens, AutospecError when the daemon refuses.
+    """
+    for path in (socket_path(), _SYSTEM):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_SECONDS)
+            try:
+                connection.connect(str(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                continue
+            except OSError as error:
+                raise AutospecError(f"cannot reach the daemon at {path}: {error}") from error
+            return _exchange(connection, request)
+    raise DaemonNotRunning("no autospec daemon is running", hint="start one with `autospec serve`")
+
+
+def _exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
+    received = bytearray()
+    try:
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        while b"\n" not in received and len(received) < _ANSWER_LIMIT:
+            if not (piece := connection.recv(1 << 16)):
+                break
+            received += piece
+        answer = json.loads(received)
+    except TimeoutError:
+        raise AutospecError(f"the daemon did not answer within {_SECONDS:.0f} s") from None
+    except (OSError, ValueError) as error:
+        raise AutospecError(f"the daemon's answer was unreadable: {error}") from error
+    if not isinstance(answer, dict):
+        raise AutospecError("the daemon's answer was unreadable")
+    if "error" in answer:
+        raise AutospecError(str(answer["error"]))
+    return answer

@@ -1,0 +1,39 @@
+"""The setting of one model: what is in force, where each value comes from, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from autospec.engine.launch import PLAIN, Speculation
+from autospec.tuning.plan import Plan
+
+Source = Literal["auto", "pinned", "off"]
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a choice was made for: context depth in tokens, busy slots, and the rounds of real
+    traffic (not of the rehearsal) that were known then."""
+
+    depth: float = 0.0
+    busy: int = 1
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`sources` tells for `type`, `n_max`, `n_min` and `p_min` whether autospec or the user
+    chose. `plan` holds the predictions; None where nothing was measured to predict from."""
+
+    speculation: Speculation
+    reason: str
+    sources: Mapping[str, Source]
+    plan: Plan | None = None
+    basis: Basis = field(default_factory=Basis)
+
+
+def plain(reason: str, source: Source = "auto", plan: Plan | None = None) -> Setting:
+    """Plain decoding, because of `reason`."""
+    return Setting(PLAIN, reason, {"type": "off" if source == "auto" else source}, plan)
