@@ -1,0 +1,336 @@
+"""What may stand in autospec.toml: the one source of checks, JSON schema and example.
+
+The docstring under each option is its description everywhere. Shapes and ranges are declared
+here; what concerns several options or the file system is in `rules`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from autospec.config import values
+from autospec.config.values import Address
+from autospec.engine.launch import Launch
+
+EXPECTED = "expected"
+"""The key of a schema fragment under which a value is described in words, where the standard
+keys cannot do it. It is not published."""
+
+MOST_DRAFTED = 64
+"""Longest draft that can be asked for; real optima lie under 20."""
+
+MOST_SLOTS = 256
+"""The engine's own limit of sequences."""
+
+
+def _base(info: ValidationInfo) -> Path:
+    """The folder from which relative paths start: that of the file being read."""
+    context = info.context or {}
+    return Path(context.get("base", "."))
+
+
+def _path(value: object, info: ValidationInfo) -> Path:
+    return values.path(value, _base(info))
+
+
+def _address(value: object, info: ValidationInfo) -> Address:
+    return values.address(value, _base(info))
+
+
+def _auto_duration(value: object) -> float | None:
+    return None if value == "auto" else values.duration(value)
+
+
+def _written_auto_duration(seconds: float | None) -> str:
+    return "auto" if seconds is None else values.written_duration(seconds)
+
+
+def _list(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _fragment(expected: str, **schema: Any) -> WithJsonSchema:  # noqa: ANN401
+    return WithJsonSchema({EXPECTED: expected, **schema})
+
+
+_TIME = [
+    {"type": "number", "exclusiveMinimum": 0, "maximum": values.DAY},
+    {"type": "string", "pattern": values.DURATION_PATTERN},
+]
+
+FilePath = Annotated[
+    Path,
+    PlainValidator(_path),
+    PlainSerializer(str),
+    _fragment("a path, relative to this file or to ~", type="string", pattern=r"\S"),
+]
+ListenAddress = Annotated[
+    Address,
+    PlainValidator(_address),
+    PlainSerializer(str),
+    _fragment(
+        '"HOST:PORT", "[IPV6]:PORT" or "unix:PATH", ports from 1 to 65535',
+        type="string",
+        pattern=values.ADDRESS_PATTERN,
+    ),
+]
+Duration = Annotated[
+    float,
+    PlainValidator(values.duration),
+    PlainSerializer(values.written_duration),
+    _fragment('seconds or text such as "90s", "2m", "1h30m", at most a day', anyOf=_TIME),
+]
+AutoDuration = Annotated[
+    float | None,
+    PlainValidator(_auto_duration),
+    PlainSerializer(_written_auto_duration),
+    _fragment(
+        '"auto", seconds or text such as "90s", "2m", at most a day',
+        anyOf=[{"const": "auto"}, *_TIME],
+    ),
+]
+_ARGUMENT = {EXPECTED: "text or a number", "type": ["string", "number"]}
+Argument = Annotated[str, PlainValidator(values.argument), WithJsonSchema(_ARGUMENT)]
+Arguments = Annotated[
+    tuple[Argument, ...],
+    BeforeValidator(lambda value: _list(values.split(value))),
+    _fragment(
+        "a list of arguments, or one text that is split as a shell would",
+        anyOf=[{"type": "string"}, {"type": "array", "items": _ARGUMENT}],
+    ),
+]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Variable = Annotated[
+    str,
+    PlainValidator(values.variable),
+    _fragment("text or a whole number", type=["string", "integer"]),
+]
+SpeculationTypes = Annotated[
+    Literal["auto", "off"] | tuple[str, ...],
+    PlainValidator(values.speculation_types),
+    _fragment(
+        '"auto", "off", or names as --spec-type takes them',
+        anyOf=[
+            {"type": "string", "pattern": values.TYPES_PATTERN},
+            {
+                "type": "array",
+                "minItems": 1,
+                "items": {"type": "string", "pattern": values.TYPES_PATTERN},
+            },
+        ],
+    ),
+]
+Repository = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)?$"),
+    Field(json_schema_extra={EXPECTED: '"USER/MODEL" or "USER/MODEL:QUANT"'}),
+]
+ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+Thresholds = Annotated[
+    tuple[Share, ...], Field(min_length=1, max_length=MOST_DRAFTED), BeforeValidator(_list)
+]
+Depths = Annotated[
+    tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), BeforeValidator(_list)
+]
+AutoDepths = Annotated[
+    Depths | None,
+    BeforeValidator(lambda value: None if value == "auto" else value),
+    PlainSerializer(lambda depths: "auto" if depths is None else list(depths)),
+    _fragment(
+        '"auto" or a list of context depths in tokens',
+        anyOf=[
+            {"const": "auto"},
+            {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
+        ],
+    ),
+]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+class ServerSection(Section):
+    """Where the models are reached."""
+
+    listen: ListenAddress = Address("127.0.0.1", 8080)
+    """Address of the first model. The others take the next ports, in the order of this file
+    (a disabled model keeps its port), unless they name one of their own."""
+
+    api_key_file: FilePath | None = Field(None, examples=["~/.config/autospec/api-keys"])
+    """File with the keys that clients must show, one a line. Required for any address that
+    other machines can reach."""
+
+
+class EngineSection(Section):
+    """Which llama.cpp runs the models."""
+
+    path: FilePath | None = Field(None, examples=["~/llama.cpp/build/bin"])
+    """`llama-server`, or the folder it lies in. Without it the engine is looked for in
+    AUTOSPEC_ENGINE, in PATH and in this Python environment."""
+
+    live_policy: Literal["auto", "off"] = "auto"
+    """Steer the drafts inside the running engine where the engine allows it. Off: settings
+    change by a restart only."""
+
+    environment: dict[VariableName, Variable] = Field({}, examples=[{"CUDA_VISIBLE_DEVICES": "0"}])
+    """Extra environment variables for the engine."""
+
+    start_timeout: AutoDuration = None
+    """How long a model may take to load. "auto" grows with the size of its file."""
+
+
+class ModelConfig(Section):
+    """One model, served by one llama-server. NAME is yours to choose."""
+
+    enabled: bool = True
+    """Serve this model."""
+
+    path: FilePath | None = Field(None, examples=["~/models/Qwen3-8B-Q4_K_M.gguf"])
+    """GGUF file of the model. Each model has either `path` or `hf`."""
+
+    hf: Repository | None = Field(None, examples=["ggml-org/Qwen3-8B-GGUF:Q4_K_M"])
+    """Hugging Face repository that the engine downloads the model from."""
+
+    draft: FilePath | None = Field(None, examples=["~/models/Qwen3-0.6B-Q8_0.gguf"])
+    """GGUF file of a small model with the same vocabulary, which drafts for this one."""
+
+    draft_hf: Repository | None = Field(None, examples=["ggml-org/Qwen3-0.6B-GGUF:Q8_0"])
+    """Hugging Face repository of the draft model, in place of `draft`."""
+
+    listen: ListenAddress | None = Field(None, examples=["127.0.0.1:9000"])
+    """Address of this model, where it shall not follow from [server]."""
+
+    context: int = Field(0, ge=0, le=100_000_000)
+    """Context in tokens, for all slots together. 0: as long as the model was trained for."""
+
+    slots: int = Field(1, ge=1, le=MOST_SLOTS)
+    """How many requests are served at the same time."""
+
+    extra: Arguments = Field((), examples=[["-ngl", "99", "-fa", "on"]])
+    """Further llama-server arguments: placement, caches, templates, LoRA, `--mmproj` and so
+    on. What autospec sets itself, and what opens the machine to clients, is refused."""
+
+    type: SpeculationTypes = "auto"
+    """How to speculate: "auto" measures and decides, "off" never does, and names such as
+    "draft-simple" or "draft-mtp, ngram-mod" pin it."""
+
+    n_max: int | None = Field(None, ge=1, le=MOST_DRAFTED, examples=[8])
+    """Pin the most tokens to draft in a round. Unset options are chosen by measurement."""
+
+    n_min: int | None = Field(None, ge=0, le=MOST_DRAFTED, examples=[0])
+    """Pin the fewest drafted tokens that are worth verifying."""
+
+    p_min: Share | None = Field(None, examples=[0.4])
+    """Pin the probability under which a drafted token ends the draft."""
+
+    thresholds: Thresholds | None = Field(None, examples=[[0.3, 0.45, 0.6]])
+    """Pin, for each position of a draft, the probability of the whole draft so far being
+    accepted under which it ends there."""
+
+    def launch(self, name: str) -> Launch:
+        """What `llama-server` is asked to be; `name` is the model's key in the file."""
+        return Launch(
+            name=name,
+            model=self.path,
+            hf=self.hf,
+            draft=self.draft,
+            draft_hf=self.draft_hf,
+            context=self.context,
+            slots=self.slots,
+            extra=self.extra,
+        )
+
+
+class CalibrationSection(Section):
+    """How the cost of batches is measured."""
+
+    budget: Duration = 120.0
+    """Time that a calibration may take. What did not fit is said."""
+
+    depths: AutoDepths = None
+    """Context depths, in tokens, at which batches are measured."""
+
+    max_draft: int = Field(16, ge=1, le=MOST_DRAFTED)
+    """Longest draft that is considered."""
+
+    repeats: int = Field(5, ge=1, le=100)
+    """How often a batch is measured at most; less where the spread is small."""
+
+    rehearse: bool = True
+    """Try the chosen setting on a few built-in prompts before real requests come."""
+
+
+class RetuneSection(Section):
+    """How settings follow the traffic."""
+
+    enabled: bool = True
+    """Choose again as acceptance and load are observed."""
+
+    after: Duration = 60.0
+    """Traffic to observe before the first new choice."""
+
+    min_gain: Share = 0.05
+    """Gain in tokens per second that a restart must promise; 0.05 is 5 %."""
+
+    max_restarts_per_hour: int = Field(2, ge=0, le=60)
+    """Restarts for the sake of a better setting. 0: only settings that need none change."""
+
+
+class Config(Section):
+    """Configuration of autospec."""
+
+    server: ServerSection = ServerSection()
+    engine: EngineSection = EngineSection()
+    models: dict[ModelName, ModelConfig] = {}
+    calibration: CalibrationSection = CalibrationSection()
+    retune: RetuneSection = RetuneSection()
+
+    def enabled_models(self) -> dict[str, ModelConfig]:
+        return {name: model for name, model in self.models.items() if model.enabled}
+
+    def address(self, name: str) -> Address:
+        """Where the model `name` is reached."""
+        return self.addresses()[name]
+
+    def addresses(self) -> dict[str, Address]:
+        """Where each model is reached, disabled ones included.
+
+        The first model without an address of its own takes [server].listen, the others the
+        ports above it that nobody names.
+        """
+        own = {model.listen.port for model in self.models.values() if model.listen}
+        found: dict[str, Address] = {}
+        following = None
+        for name, model in self.models.items():
+            if model.listen is not None:
+                found[name] = model.listen
+            elif following is None:
+                found[name] = following = self.server.listen
+            else:
+                port = following.port + 1
+                while port in own:
+                    port += 1
+                found[name] = following = following.on_port(port)
+        return found
