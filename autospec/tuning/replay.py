@@ -1,0 +1,179 @@
+"""Replaying recorded rounds under other stopping rules.
+
+A recorded round tells what would have happened under any rule that stops no later than it did:
+had the draft been cut after k tokens, `min(accepted, k)` of them would have been accepted. So
+every rule is replayed on the same rounds, with the same cost model, and scored by renewal-reward,
+`tokens / time` over all rounds. What this leaves out: a rule that cuts early starts its next
+round earlier in the text than the recording did.
+
+All rules pay for draft steps as the engine does: a draft that stops before its limit has paid
+the step that made it stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from autospec.tuning.evidence import EDGES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from autospec.tuning.cost import RoundCost
+    from autospec.tuning.observations import Round
+    from autospec.tuning.stopping import Policy
+    from autospec.tuning.survival import SurvivalModel
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.intp]
+    Bools = NDArray[np.bool_]
+
+P_MIN_GRID = tuple(step / 20 for step in range(20))
+N_MIN_TOP = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Recorded rounds as arrays: `p` (R, K) padded with 0, `drafted` (R,), `accepted` (R,)."""
+
+    p: Floats
+    drafted: Ints
+    accepted: Ints
+
+    @classmethod
+    def of(cls, rounds: Sequence[Round]) -> Trace:
+        """The rounds in their order; ValueError where none of them drafted anything."""
+        longest = max((r.drafted for r in rounds), default=0)
+        if longest == 0:
+            raise ValueError("no round drafted anything: there is nothing to compare")
+        p = np.zeros((len(rounds), longest))
+        for row, one in zip(p, rounds, strict=True):
+            row[: one.drafted] = one.p
+        drafted = np.array([one.drafted for one in rounds], dtype=np.intp)
+        return cls(p, drafted, np.array([one.accepted for one in rounds], dtype=np.intp))
+
+    def __len__(self) -> int:
+        return len(self.p)
+
+    @property
+    def n_max(self) -> int:
+        return int(self.p.shape[1])
+
+    def pick(self, rows: Ints) -> Trace:
+        """The rounds at `rows`, in that order."""
+        return Trace(self.p[rows], self.drafted[rows], self.accepted[rows])
+
+
+class Cut(NamedTuple):
+    """What a rule does with each round: tokens sent to the target, and draft steps paid; (R,)."""
+
+    kept: Ints
+    paid: Ints
+
+
+class Triple(NamedTuple):
+    """The engine's scalar setting."""
+
+    n_max: int
+    n_min: int
+    p_min: float
+
+
+def tokens(trace: Trace, cut: Cut) -> Ints:
+    """Tokens that each round yields: those accepted of the kept ones, and the target's own."""
+    return 1 + np.minimum(trace.accepted, cut.kept)
+
+
+def times(cost: RoundCost, trace: Trace, cut: Cut) -> Floats:
+    """Time of each round in ms."""
+    partial = trace.accepted < cut.kept
+    replay = np.where(partial, cost.replay_ms[np.minimum(trace.accepted, cost.n_max)], 0.0)
+    round_ms: Floats = cost.draft_ms[cut.paid] + cost.verify_ms[cut.kept] + replay
+    return round_ms
+
+
+def rate(cost: RoundCost, trace: Trace, cut: Cut) -> float:
+    """Tokens per second over all rounds."""
+    return float(1000 * tokens(trace, cut).sum() / times(cost, trace, cut).sum())
+
+
+def cut_where(trace: Trace, stop: Bools, n_max: int) -> Cut:
+    """The rule that ends a draft before its first token i with `stop[r, i]`, or at `n_max`."""
+    limit = np.minimum(trace.drafted, n_max)
+    stopping = np.column_stack([stop[:, :n_max], np.ones(len(trace), dtype=np.bool_)])
+    kept = np.minimum(np.argmax(stopping, axis=1), limit)
+    return Cut(kept, np.minimum(kept + 1, limit))
+
+
+def cut_scalar(trace: Trace, triple: Triple) -> Cut:
+    """The engine's own rule: stop under `p_min`, throw drafts shorter than `n_min` away."""
+    kept, paid = cut_where(trace, trace.p < triple.p_min, triple.n_max)
+    return Cut(np.where(kept < triple.n_min, 0, kept), paid)
+
+
+def cut_average_cost(trace: Trace, relative_cost: ArrayLike) -> Cut:
+    """The rule of pull request 17034: stop where the product of the reported probabilities
+    falls under the average cost of a token, `relative_cost[i]` in a batch of i+1."""
+    threshold = np.asarray(relative_cost, dtype=np.float64)[1 : trace.n_max + 1]
+    if len(threshold) < trace.n_max:
+        raise ValueError(f"costs of batches up to {trace.n_max + 1} are needed")
+    return cut_where(trace, np.cumprod(trace.p, axis=1) < threshold, trace.n_max)
+
+
+def cut_vector(trace: Trace, survival: SurvivalModel, policy: Policy) -> Cut:
+    """Our rule: stop where the calibrated survival falls under the threshold of its position.
+
+    A policy that never drafts leaves drafting alone altogether and pays no step.
+    """
+    if not policy.drafts:
+        none = np.zeros(len(trace), dtype=np.intp)
+        return Cut(none, none)
+    levels = np.clip(np.searchsorted(EDGES, trace.p, side="right") - 1, 0, len(survival.p) - 1)
+    q = survival.q[np.arange(trace.n_max), levels]
+    stop = np.cumprod(q, axis=1) < np.array(policy.thresholds)[: trace.n_max]
+    return cut_where(trace, stop, trace.n_max)
+
+
+def cut_oracle(cost: RoundCost, trace: Trace) -> Cut:
+    """The best that anyone could do who knew what will be accepted, and pays for no step more.
+
+    Such an oracle maximises `tokens − λ·time` round by round; λ is its own rate (Dinkelbach).
+    """
+    k = np.arange(trace.n_max + 1)
+    time = cost.draft_ms[: len(k)] + cost.verify_ms[: len(k)]
+    useful = np.minimum(trace.accepted, trace.drafted)
+    gain = np.where(k <= useful[:, np.newaxis], 1.0 + k, -np.inf)
+    cut = Cut(useful, useful)
+    best = 0.0
+    while (found := rate(cost, trace, cut)) > best * (1 + 1e-12):
+        best = found
+        kept = np.argmax(gain - best / 1000 * time, axis=1)
+        cut = Cut(kept, kept)
+    return cut
+
+
+def best_fixed(cost: RoundCost, trace: Trace) -> tuple[int, float]:
+    """The fixed draft length that does best on `trace`, and its rate; the shorter of equals."""
+    rates = [
+        rate(cost, trace, cut_scalar(trace, Triple(k, 0, 0.0))) for k in range(1, trace.n_max + 1)
+    ]
+    best = int(np.argmax(rates))
+    return best + 1, rates[best]
+
+
+def best_scalar(cost: RoundCost, trace: Trace) -> tuple[Triple, float]:
+    """The triple that does best on `trace`, of all n_max, n_min to 3 and p_min by 0.05."""
+    triples = [
+        Triple(n_max, n_min, p_min)
+        for n_max in range(1, trace.n_max + 1)
+        for p_min in P_MIN_GRID
+        for n_min in range(min(n_max, N_MIN_TOP) + 1)
+    ]
+    rates = [rate(cost, trace, cut_scalar(trace, triple)) for triple in triples]
+    best = int(np.argmax(rates))
+    return triples[best], rates[best]
