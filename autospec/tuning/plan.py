@@ -1,0 +1,148 @@
+"""From costs and beliefs to one decision: speculate, how, and why.
+
+**The gate.** Speculation must earn its place against plain decoding, which is certain:
+
+- nothing observed yet: it is tried where its predicted rate beats plain, and said to be unsure;
+- observed: it is on while the *low* prediction (costs and acceptance one standard deviation to
+  the worse) is not under plain, and off once even the plain prediction is not over plain;
+- in between (better than plain, but within the uncertainty) it stays on while fewer than
+  `SETTLING_ROUNDS` rounds are seen, since that is how the doubt ends, and is off after that
+  unless it beats plain by more than `MARGIN`: by then a difference that small is noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autospec.tuning.projection import Scalar, best_scalar
+from autospec.tuning.stopping import Policy, solve
+
+if TYPE_CHECKING:
+    from autospec.tuning.cost import RoundCost
+    from autospec.tuning.survival import SurvivalModel
+
+MARGIN = 0.03
+SETTLING_ROUNDS = 64.0
+
+
+@dataclass(frozen=True)
+class Pins:
+    """Values that the user fixed; None is free. `speculate` forces the decision itself."""
+
+    n_max: int | None = None
+    n_min: int | None = None
+    p_min: float | None = None
+    speculate: bool | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run and why.
+
+    `rate` is the predicted rate (tokens/s over all slots) of what is decided, `reason` one
+    sentence with the figures. `scalar` is the best triple even where speculation is off, and
+    None only where there is no room for a draft. `unsure` tells that the evidence allows the
+    opposite decision.
+    """
+
+    speculate: bool
+    scalar: Scalar | None
+    policy: Policy
+    plain_rate: float
+    rate: float
+    reason: str
+    unsure: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "speculate": self.speculate,
+            "scalar": self.scalar.to_json() if self.scalar else None,
+            "policy": self.policy.to_json(),
+            "plain_rate": self.plain_rate,
+            "rate": self.rate,
+            "reason": self.reason,
+            "unsure": self.unsure,
+        }
+
+
+UNPINNED = Pins()
+
+
+def make_plan(
+    cost: RoundCost,
+    survival: SurvivalModel,
+    *,
+    pins: Pins = UNPINNED,
+    thresholds: bool = False,
+) -> Plan:
+    """Decide for an engine that takes scalars, or, with `thresholds`, the live policy.
+
+    Pinned values are kept; the gate still decides unless `pins.speculate` is set.
+    """
+    policy = solve(cost, survival)
+    if cost.n_max == 0:
+        return _off(cost, None, policy, "off: there is no room for a drafted token", unsure=False)
+    scalar = best_scalar(
+        cost, survival, n_max=pins.n_max, n_min=pins.n_min, p_min=pins.p_min, policy=policy
+    )
+    rate, low = scalar.rate, scalar.rate_low
+    if thresholds:
+        rate = policy.rate
+        low = min(rate, solve(cost.shifted(1.0), survival.shifted(-1.0)).rate)
+    ratio = rate / cost.plain_rate
+    figures = f"{rate:.1f} tokens/s predicted against {cost.plain_rate:.1f} plain ({ratio:.2f}x)"
+    speculate, why, unsure = _gate(rate, low, cost.plain_rate, survival.observed)
+    if cost.extrapolated and speculate:
+        why, unsure = f"{why}; part of the costs lies beyond what was measured", True
+    if pins.speculate is not None and pins.speculate != speculate:
+        speculate, why, unsure = pins.speculate, "pinned", False
+    if not speculate:
+        return _off(cost, scalar, policy, f"off: {figures}{_also(why)}", unsure=unsure)
+    setting = f"drafting up to {scalar.n_max} token{'s' if scalar.n_max > 1 else ''}"
+    if thresholds:
+        setting = f"drafting {policy.mean_drafted:.1f} tokens on average, up to {cost.n_max}"
+    elif scalar.p_min > 0:
+        setting += f" while each is at least {scalar.p_min:.2f} likely"
+    return Plan(
+        speculate=True,
+        scalar=scalar,
+        policy=policy,
+        plain_rate=cost.plain_rate,
+        rate=rate,
+        reason=f"{setting}: {figures}{_also(why)}",
+        unsure=unsure,
+    )
+
+
+def _gate(rate: float, low: float, plain: float, observed: float) -> tuple[bool, str, bool]:
+    """Whether to speculate, what to add to the reason, and whether that is unsure."""
+    if rate <= plain:
+        return False, "nothing beats plain decoding", observed == 0
+    if observed == 0:
+        return True, "a guess before the first measurement", True
+    if low >= plain:
+        return True, "", False
+    if observed < SETTLING_ROUNDS:
+        return True, f"unsure after {observed:.0f} rounds", True
+    if rate > plain * (1.0 + MARGIN):
+        return True, "within the uncertainty", True
+    return False, "the gain is within the noise", True
+
+
+def _off(
+    cost: RoundCost, scalar: Scalar | None, policy: Policy, reason: str, *, unsure: bool
+) -> Plan:
+    return Plan(
+        speculate=False,
+        scalar=scalar,
+        policy=policy,
+        plain_rate=cost.plain_rate,
+        rate=cost.plain_rate,
+        reason=reason,
+        unsure=unsure,
+    )
+
+
+def _also(why: str) -> str:
+    return f"; {why}" if why else ""
