@@ -186,21 +186,22 @@ def unknown_extra(engine: Engine, extra: Sequence[str]) -> list[UnknownArgument]
     unknown = []
     index = 0
     while index < len(extra):
-        flag = spelled(extra[index])
-        wanted = able.values.get(flag)
-        if not is_flag(extra[index]):
-            unknown.append(UnknownArgument(index, extra[index], "it belongs to no flag"))
-        elif "=" in extra[index]:
-            unknown.append(
-                UnknownArgument(index, extra[index], "write flag and value as two arguments")
-            )
-        elif wanted is None:
-            unknown.append(UnknownArgument(index, extra[index], _advice(able, flag)))
-            while index + 1 < len(extra) and not is_flag(extra[index + 1]):
+        start, written = index, extra[index]
+        flag = spelled(written)
+        index += 1
+        if not is_flag(written):
+            unknown.append(UnknownArgument(start, written, "it belongs to no flag"))
+        elif flag not in able.values:
+            unknown.append(UnknownArgument(start, written, _advice(able, flag)))
+            while index < len(extra) and not is_flag(extra[index]):
                 index += 1
-        elif index + wanted >= len(extra):
-            unknown.append(UnknownArgument(index, extra[index], "it needs a value"))
-        index += 1 + (wanted or 0)
+        elif "=" in written:
+            advice = "write the flag and its value as two arguments"
+            unknown.append(UnknownArgument(start, written, advice))
+        else:
+            index += able.values[flag]
+            if index > len(extra):
+                unknown.append(UnknownArgument(start, written, "it needs a value"))
     return unknown
 
 
@@ -208,6 +209,6 @@ def _advice(able: Capabilities, flag: str) -> str | None:
     if flag in able.removed:
         said = able.removed[flag]
         return f"it has been removed from this build: {said}" if said else "it has been removed"
-    nearest = next((n for n in able.flags if canonical(n) == canonical(flag)), None)
-    nearest = nearest or able.nearest(flag)
+    same = sorted(name for name in able.flags if canonical(name) == canonical(flag))
+    nearest = same[0] if same else able.nearest(flag)
     return f"the nearest flag is {nearest}" if nearest else None

@@ -15,10 +15,13 @@ ExitKind = Literal[
     "bad_flag",
     "missing_model",
     "bad_model",
+    "download_failed",
+    "vocabulary_mismatch",
     "missing_library",
     "illegal_instruction",
     "out_of_memory",
-    "port_in_use",
+    "cannot_listen",
+    "device_failed",
     "assertion",
     "killed",
     "terminated",
@@ -51,7 +54,8 @@ _MEMORY = re.compile(
     r"|failed to allocate +[\d.]+ (?:MB|bytes)|mmap failed: Cannot allocate memory).*"
 )
 _NOT_FATAL = re.compile(r"prompt cache|async uploads|failed to mlock|fit_params|measure the memory")
-_PORT = re.compile(r".*(?:couldn't bind HTTP server socket|couldn't start HTTP listener).*")
+_DEVICE = re.compile(r".*(?:(?:CUDA|ROCm|HIP|MUSA|SYCL) error: .*|ErrorDeviceLost.*)")
+_ADDRESS = re.compile(r".*(?:couldn't bind HTTP server socket|couldn't start HTTP listener).*")
 _NO_FILE = re.compile(
     r".*(?:failed to open GGUF file|failed to open) .*No such file or directory.*"
     r"|.*(?:gguf_init_from_file|llama_model_load).*No such file or directory.*"
@@ -64,6 +68,14 @@ _LOAD_FAILED = re.compile(
     r".*(?:failed to load (?:draft )?model|exiting due to model loading error).*"
 )
 _GENERIC_LOAD = re.compile(r"failed to load model from")
+_DOWNLOAD = re.compile(r".*(?:HTTPLIB failed|failed to download|curl_easy_perform\(\) failed).*")
+_THROWN = re.compile(r"what\(\): +(.*)")
+_VOCABULARY = re.compile(
+    r".*(?:draft (?:model )?(?:vocab|bos tokens|eos tokens).* must .*"
+    r"|target and draft vocabs are not compatible"
+    r"|draft model .* is not compatible with the target model).*"
+)
+_TRANSLATED = "tokens will be translated between the draft and target"
 _ASSERTION = re.compile(r".*(?:GGML_ASSERT\(.*|Assertion .* failed.*|GGML_ABORT.*)")
 
 
@@ -102,18 +114,34 @@ def _from_words(returncode: int, lines: Sequence[str]) -> ExitCause | None:
         return ExitCause("bad_flag", f"the engine refused its command line: {flag[0]}", retry=False)
     if memory := _first(_MEMORY, [line for line in lines if not _NOT_FATAL.search(line)]):
         return ExitCause("out_of_memory", f"out of memory: {memory[0]}", retry=False)
-    if port := _first(_PORT, lines):
-        return ExitCause("port_in_use", f"its address is taken: {port[0]}", retry=True)
+    if address := _first(_ADDRESS, lines):
+        return ExitCause("cannot_listen", f"it cannot listen: {address[0]}", retry=True)
+    if device := _first(_DEVICE, lines):
+        return ExitCause("device_failed", f"the GPU failed: {device[0]}", retry=True)
     if assertion := _first(_ASSERTION, lines):
         return ExitCause("assertion", f"the engine's own check failed: {assertion[0]}", retry=True)
     if returncode > 0 and _first(_LOAD_FAILED, lines):
-        if missing := _first(_NO_FILE, lines):
-            return ExitCause("missing_model", f"a model file is missing: {missing[0]}", retry=False)
-        said = [line for line in lines if not _GENERIC_LOAD.search(line)]
-        fault = _first(_BAD_MODEL, said) or _first(_LOAD_FAILED, lines)
-        words = fault[0] if fault else "no reason given"
-        return ExitCause("bad_model", f"a model could not be loaded: {words}", retry=False)
+        return _load_failure(lines)
     return None
+
+
+def _load_failure(lines: Sequence[str]) -> ExitCause:
+    if download := _first(_DOWNLOAD, lines):
+        return ExitCause(
+            "download_failed", f"a model could not be downloaded: {download[0]}", retry=True
+        )
+    if missing := _first(_NO_FILE, lines):
+        return ExitCause("missing_model", f"a model file is missing: {missing[0]}", retry=False)
+    if mismatch := _first(_VOCABULARY, lines):
+        return ExitCause(
+            "vocabulary_mismatch",
+            f"the draft's vocabulary does not fit the target's: {mismatch[0]}",
+            retry=False,
+        )
+    said = [line for line in lines if not _GENERIC_LOAD.search(line)]
+    fault = _first(_BAD_MODEL, said) or _first(_LOAD_FAILED, said)
+    words = fault[0] if fault else "it did not say why"
+    return ExitCause("bad_model", f"a model could not be loaded: {words}", retry=False)
 
 
 def _from_signal(returncode: int, number: int | None, lines: Sequence[str]) -> ExitCause:
@@ -126,7 +154,9 @@ def _from_signal(returncode: int, number: int | None, lines: Sequence[str]) -> E
     if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         return ExitCause("terminated", f"stopped from outside ({_name(number)})", retry=True)
     if number is not None:
-        return ExitCause("crash", f"the engine crashed ({_name(number)})", retry=True)
+        thrown = _first(_THROWN, lines)
+        why = f": {thrown[1]}" if thrown else ""
+        return ExitCause("crash", f"the engine crashed ({_name(number)}){why}", retry=True)
     last = next((line for line in reversed(lines) if line), "it said nothing")
     return ExitCause(
         "unknown", f"the engine ended with exit code {returncode}: {last[:_MAX_QUOTE]}", retry=True
@@ -166,13 +196,7 @@ def _first(pattern: re.Pattern[str], lines: Iterable[str]) -> re.Match[str] | No
 
 
 _NO_SPECULATION: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(
-            r"draft (?:model )?(?:vocab|bos tokens|eos tokens).* must "
-            r"|target and draft vocabs are not compatible"
-        ),
-        "the draft's vocabulary does not fit the target's",
-    ),
+    (_VOCABULARY, "the draft's vocabulary does not fit the target's"),
     (
         re.compile(
             r"speculative decoding (?:is )?not supported by this context"
@@ -202,11 +226,21 @@ _NO_SPECULATION: tuple[tuple[re.Pattern[str], str], ...] = (
 def speculation_fault(lines: Iterable[str]) -> str | None:
     """Why an engine that was told to speculate serves without, None where its log is silent.
 
-    The first matching line decides: later ones are consequences of it.
+    The first matching line decides: later ones are consequences of it. Builds of 2025 that
+    translate between two vocabularies complain of the mismatch and speculate all the same.
     """
+    found = None
     for line in lines:
         words = clean_line(line)[:_MAX_QUOTE]
-        for pattern, reason in _NO_SPECULATION:
-            if pattern.search(words):
-                return f"{reason} (the engine: {words})"
-    return None
+        if _TRANSLATED in line:
+            return None
+        if found is None:
+            found = next(
+                (
+                    f"{why} (the engine: {words})"
+                    for said, why in _NO_SPECULATION
+                    if said.search(words)
+                ),
+                None,
+            )
+    return found

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autospec.engine.capabilities import Capabilities, capabilities
-from autospec.engine.help_text import Flag, parse_help
+from autospec.engine.help_text import parse_help
 from autospec.engine.identity import engine_files, identity, mentions
 from autospec.engine.packaged import packaged_folder
 from autospec.engine.probe import probe
@@ -35,7 +35,8 @@ class Engine:
     measured is keyed by; `version` and `build_date` (ISO 8601) are only shown. The benchmarks
     come from the same folder or are None. `shared`: the program loads llama.cpp as shared
     libraries, so its functions can be hooked. `bench_flags` are those that
-    `llama-batched-bench` takes, empty without one. `source` says how the engine was found.
+    `llama-batched-bench` takes, sampling left out, and empty without one. `source` says how
+    the engine was found.
     """
 
     folder: Path
@@ -97,10 +98,12 @@ def _server_at(place: Path) -> Path | None:
 def read_engine(server: Path, source: str) -> Engine:
     """Question the program `server` and judge what it can do."""
     folder = server.parent
-    flags = _help(server)
+    helped = probe(server, ["--help"])
+    flags = parse_help(helped.stdout)
     if "--model" not in flags or "--port" not in flags:
+        said = next((line for line in helped.stdout.splitlines() if line.strip()), "nothing")
         raise EngineBroken(
-            f"{server} does not print llama-server's options for --help",
+            f"{server} --help does not list llama-server's options but says: {said[:200]}",
             hint="check that this file is llama.cpp's server",
         )
     files = engine_files(server)
@@ -119,7 +122,7 @@ def read_engine(server: Path, source: str) -> Engine:
             cost_vector=mentions(files, b"GGML_BATCH_COSTS"),
             request_fields=mentions(files, b"speculative.n_max"),
         ),
-        bench_flags=_living(_help(batched_bench)) if batched_bench else frozenset(),
+        bench_flags=_bench_flags(batched_bench) if batched_bench else frozenset(),
         source=source,
     )
 
@@ -136,12 +139,13 @@ def _sibling(server: Path, name: str) -> Path | None:
     return None
 
 
-def _help(binary: Path) -> dict[str, Flag]:
-    return parse_help(probe(binary, ["--help"]).stdout)
-
-
-def _living(flags: dict[str, Flag]) -> frozenset[str]:
-    return frozenset(name for name, flag in flags.items() if flag.removed is None)
+def _bench_flags(bench: Path) -> frozenset[str]:
+    """Sampling is left out: the benchmark accepts its flags and never samples."""
+    return frozenset(
+        name
+        for name, flag in parse_help(probe(bench, ["--help"]).stdout).items()
+        if flag.removed is None and "sampling" not in flag.section
+    )
 
 
 def _version(server: Path) -> str:

@@ -21,6 +21,7 @@ _NAME = r"--?[A-Za-z][A-Za-z0-9._-]*"
 _ENTRY = re.compile(
     rf"(?P<names>{_NAME}(?:, *{_NAME})*)(?: (?P<argument>\S+(?: \S+)*))?(?: {{2,}}(?P<text>.*))?"
 )
+_SECTION = re.compile(r"-{3,} (?P<dashed>[^-].{0,80}?) -{3,}|(?P<colon>[a-z][a-z/ -]{0,80}):")
 _ENV = re.compile(r"\(env: ([A-Za-z_][A-Za-z0-9_]*)\)")
 _DEFAULT = re.compile(r"default: ([^(),]*)")
 _REMOVED = re.compile(r"the argument has been removed\.?(?P<advice>[^(]*)")
@@ -33,7 +34,7 @@ class Flag:
     `argument` is the placeholder as printed (`N`, `[on|off|auto]`, `START END`), None for a
     switch. `removed` is the engine's advice when the flag is listed but no longer works (it
     may be empty), None for a living flag. `default` is the first thing printed after
-    `default:`, without quotes.
+    `default:`, without quotes. `section` is the heading that it stands under.
     """
 
     names: tuple[str, ...]
@@ -41,6 +42,7 @@ class Flag:
     removed: str | None = None
     env: str | None = None
     default: str | None = None
+    section: str = ""
 
     @property
     def values(self) -> int:
@@ -61,10 +63,11 @@ def parse_help(text: str) -> dict[str, Flag]:
     names: tuple[str, ...] = ()
     argument: str | None = None
     description: list[str] = []
+    section = ""
 
     def close() -> None:
         if names:
-            flag = _flag(names, argument, " ".join(description))
+            flag = _flag(names, argument, " ".join(description), section)
             for name in names:
                 flags.setdefault(name, flag)
 
@@ -84,11 +87,13 @@ def parse_help(text: str) -> dict[str, Flag]:
         elif body:
             close()
             names = ()
+            if heading := _SECTION.fullmatch(body):
+                section = heading["dashed"] or heading["colon"]
     close()
     return flags
 
 
-def _flag(names: tuple[str, ...], argument: str | None, description: str) -> Flag:
+def _flag(names: tuple[str, ...], argument: str | None, description: str, section: str) -> Flag:
     removed = _REMOVED.search(description)
     env = _ENV.search(description)
     default = _DEFAULT.search(description)
@@ -98,4 +103,5 @@ def _flag(names: tuple[str, ...], argument: str | None, description: str) -> Fla
         removed=removed["advice"].strip().rstrip(".") if removed else None,
         env=env[1] if env else None,
         default=default[1].strip().strip("'\"") if default else None,
+        section=section,
     )

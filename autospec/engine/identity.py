@@ -13,9 +13,13 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autospec import paths
 from autospec.engine.elf import read_links
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _OWN = re.compile(r"lib(?:llama|ggml|mtmd|llava)[A-Za-z0-9_.+-]*\.(?:so|dylib)[0-9.]*")
 _PLUGIN = "libggml-*.so"
@@ -38,14 +42,15 @@ def engine_files(server: Path) -> tuple[Path, ...]:
         found = {path.resolve() for folder in beside for path in _own_libraries(folder)}
         return (server, *sorted(found)[:_MAX_FILES])
     found = {server}
-    queue = [server]
+    queue: list[tuple[Path, tuple[Path, ...]]] = [(server, ())]
     while queue and len(found) < _MAX_FILES:
-        current = queue.pop()
-        for path in [*_needed(current), *sorted(current.parent.glob(_PLUGIN))]:
+        current, inherited = queue.pop()
+        needed, rpath = _needed(current, inherited)
+        for path in [*needed, *sorted(current.parent.glob(_PLUGIN))]:
             real = path.resolve()
             if real not in found:
                 found.add(real)
-                queue.append(real)
+                queue.append((real, rpath))
     return tuple(sorted(found, key=lambda path: (path != server, path.name)))
 
 
@@ -77,18 +82,24 @@ def _own_libraries(folder: Path) -> list[Path]:
         return []
 
 
-def _needed(file: Path) -> list[Path]:
+def _needed(file: Path, inherited: tuple[Path, ...]) -> tuple[list[Path], tuple[Path, ...]]:
+    """The llama.cpp libraries that `file` asks for, and the RPATH that those inherit."""
     links = read_links(file)
     if links is None:
-        return []
+        return [], inherited
+
+    def folders(names: Iterable[str]) -> tuple[Path, ...]:
+        origin = str(file.parent)
+        return tuple(Path(re.sub(r"\$\{?ORIGIN\}?", lambda _: origin, name)) for name in names)
+
+    rpath = (*folders(links.rpath), *inherited) if not links.runpath else inherited
     preset = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
-    before = links.rpath if not links.runpath else ()
-    folders = [
-        Path(re.sub(r"\$\{?ORIGIN\}?", lambda _: str(file.parent), folder))
-        for folder in (*before, *preset, *links.runpath, *_system_folders())
-    ]
-    located = (_locate(name, folders) for name in links.needed if _OWN.fullmatch(name))
-    return [path for path in located if path is not None]
+    places = (
+        *(() if links.runpath else rpath),
+        *folders([*preset, *links.runpath, *_system_folders()]),
+    )
+    located = (_locate(name, places) for name in links.needed if _OWN.fullmatch(name))
+    return [path for path in located if path is not None], rpath
 
 
 def _system_folders() -> tuple[str, ...]:
@@ -96,7 +107,7 @@ def _system_folders() -> tuple[str, ...]:
     return (*_SYSTEM, f"/usr/lib/{machine}-linux-gnu", f"/lib/{machine}-linux-gnu")
 
 
-def _locate(name: str, folders: list[Path]) -> Path | None:
+def _locate(name: str, folders: Iterable[Path]) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import secrets
 from pathlib import Path
 
 from autospec.errors import EngineBroken
@@ -46,7 +47,7 @@ def make_links(folder: Path) -> None:
             continue
         if link.exists() and not link.is_symlink():
             raise EngineBroken(f"{link} is a file where a link to {target} belongs")
-        fresh = folder / f".{name}.{os.getpid()}"
+        fresh = folder / f".{name}.{secrets.token_hex(4)}"
         try:
             fresh.symlink_to(target)
             fresh.replace(link)
