@@ -29,7 +29,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from fake_state import Options, State, Tally
+from fake_state import Json, Options, State, Tally
 
 VERSION = "version: 0.6.0-dev (build 11434, commit f4ke)\nbuilt with Fake 1.0 for Linux x86_64\n"
 HELP = """\
@@ -153,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
             finally:
                 self.state.give_slot(slot)
 
-    def complete(self, asked: dict, face: str, slot: int) -> None:
+    def complete(self, asked: Json, face: str, slot: int) -> None:
         script = self.state.script
         if script.get("hang") == "completion":
             time.sleep(3600)
@@ -184,7 +184,7 @@ class Handler(BaseHTTPRequestHandler):
         if dying:
             end(script.get("die_code", 1))
 
-    def event(self, body: dict) -> None:
+    def event(self, body: Json) -> None:
         self.piece(f"data: {json.dumps(body)}\n\n".encode())
 
     def piece(self, data: bytes) -> None:
@@ -192,9 +192,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
-def chunk(face: str, text: str, *, slot: int = -1, timings: dict | None = None) -> dict:
+def chunk(face: str, text: str, *, slot: int = -1, timings: Json | None = None) -> Json:
     """One answer, or one piece of a streamed one, as the endpoint `face` words it."""
-    done = {"timings": timings} if timings else {}
+    done: Json = {"timings": timings} if timings else {}
     if face == "/chat/completions":
         message = {"role": "assistant", "content": text}
         return {"choices": [{"index": 0, "message": message, "delta": message}], **done}
@@ -225,7 +225,7 @@ class Server(ThreadingHTTPServer):
             super().server_bind()
 
 
-def serve(options: Options, script: dict) -> None:
+def serve(options: Options, script: Json) -> None:
     state = State(options, script)
     unix = options.host.endswith(".sock")
     address = options.host if unix else (options.host, options.port)
@@ -262,7 +262,7 @@ def serve(options: Options, script: dict) -> None:
     end(0)
 
 
-def leave(fate: dict) -> None:
+def leave(fate: Json) -> None:
     for line in fate.get("log", []):
         log(line)
     end(fate.get("code", 1))
@@ -278,7 +278,7 @@ def main(program: Path, argv: list[str]) -> None:
     file = program.with_suffix(".json")
     script = json.loads(file.read_text()) if file.exists() else {}
     with program.with_suffix(".starts.jsonl").open("a") as starts:
-        starts.write(json.dumps({"pid": os.getpid(), "argv": argv, "env": dict(os.environ)}) + "\n")
+        starts.write(json.dumps({"pid": os.getpid(), "argv": argv, "env": Json(os.environ)}) + "\n")
     fate = script.get("exit", {})
     if fate.get("when") == "start":
         leave(fate)

@@ -6,11 +6,12 @@ import random
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+Json = dict[str, Any]
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog")
 
 
@@ -51,7 +52,7 @@ class Tally:
 class State:
     """Counters as the engine has them: they move when a request ends."""
 
-    def __init__(self, options: Options, script: dict) -> None:
+    def __init__(self, options: Options, script: Json) -> None:
         self.options = options
         self.script = script
         self.lock = threading.Lock()
@@ -100,7 +101,7 @@ class State:
                 seen.predicted += 1
                 yield f" {word}"
 
-    def count(self, prompt: int, seen: Tally) -> dict:
+    def count(self, prompt: int, seen: Tally) -> Json:
         """Book a request that ended and return its `timings`."""
         seen.prompt = prompt
         with self.lock:
