@@ -17,8 +17,7 @@ that was fitted. Source: https://github.com/ggml-org/llama.cpp/pull/14132, descr
 against the three encodings printed there.
 
 The law's weakness is not the packing: real curves step at kernel switches, and a rule that
-compares survival with the *average* cost is not optimal on any curve (see `autospec.tuning.
-stopping`).
+compares survival with the *average* cost is not optimal (see `autospec.tuning.oldrules`).
 """
 
 from __future__ import annotations
@@ -153,36 +152,6 @@ def decode(p_min: str) -> PowerLaw:
     base, power = int(digits[0:2]) / 100, int(digits[2:4]) / 100
     offset = int(digits[4:6]) / 100 if len(digits) == 7 else 0.0
     return PowerLaw(base, power, int(digits[-1]), offset)
-
-
-def rule_14132(law: PowerLaw, survival: Sequence[float]) -> int:
-    """How many tokens the rule of pull request 14132 sends to the target.
-
-    `survival[i]` is the product of the first i+1 reported probabilities. At least `skip` tokens
-    are drafted; from then on a token is kept while the survival that includes it is not under
-    the law at the batch it makes. A draft shorter than `skip` is thrown away.
-    """
-    kept = max(law.skip - 1, 0)
-    if len(survival) <= kept:
-        return 0
-    while kept < len(survival) and survival[kept] >= law.relative_cost(kept + 2):
-        kept += 1
-    return kept if kept >= law.skip else 0
-
-
-def rule_17034(relative_cost: Sequence[float], survival: Sequence[float]) -> int:
-    """How many tokens the rule of pull request 17034 sends to the target.
-
-    `relative_cost[i]` belongs to a batch of i+1 tokens and `survival` is as in `rule_14132`:
-    the draft ends before the first token whose survival is under the average cost of a token in
-    the batch that it makes.
-    """
-    kept = 0
-    while kept < min(len(survival), len(relative_cost) - 1) and (
-        survival[kept] >= relative_cost[kept + 1]
-    ):
-        kept += 1
-    return kept
 
 
 def _tail(relative_cost: Sequence[float], skip: int | None) -> tuple[NDArray[np.float64], int]:

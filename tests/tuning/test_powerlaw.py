@@ -15,8 +15,6 @@ from autospec.tuning.powerlaw import (
     encode,
     fit_power,
     fit_power_with_offset,
-    rule_14132,
-    rule_17034,
     worthless_batches,
 )
 
@@ -128,24 +126,3 @@ def test_a_curve_that_never_pays_has_nothing_to_fit():
 def test_a_law_says_nothing_about_the_batches_left_out():
     with pytest.raises(ValueError, match="over 3"):
         PowerLaw(0.8, 0.3, 3).relative_cost(3)
-
-
-def constant(acceptance, length=31):
-    return [acceptance**i for i in range(1, length + 1)]
-
-
-def test_the_old_rules_do_what_the_design_says():
-    coder, deepseek, qwen3, _ = (curve["relative_cost"] for curve in SEED)
-    assert rule_17034(coder, constant(0.5)) == 0
-    assert rule_17034(qwen3, constant(0.9)) == 15
-    assert rule_17034(deepseek, constant(0.99)) == 0, "the second batch costs more than plain"
-    assert rule_14132(fit_power(deepseek), constant(0.99)) > 3, "three are drafted regardless"
-    assert rule_14132(fit_power(deepseek), constant(0.99, length=2)) == 0
-    assert rule_14132(PowerLaw(0.5, 0.5, 2), [0.9, 0.4]) == 0, "shorter than draft-min"
-
-
-@given(curves, st.lists(st.floats(0, 1), max_size=50))
-def test_rules_keep_no_more_than_was_drafted(curve, p):
-    survival = np.cumprod(p).tolist()
-    assert 0 <= rule_17034(curve, survival) <= min(len(p), len(curve) - 1)
-    assert 0 <= rule_14132(fit_power(curve), survival) <= len(p)
