@@ -30,14 +30,14 @@ _MAX_DRAFT = 1024
 class Curve:
     """`relative_cost[i]`: cost of a token in a batch of i+1, in units of plain decoding.
 
-    `skip` is how many batches a fit leaves out, None where the file does not say. `left_out`
-    counts measured batches behind a gap, which a curve without holes cannot hold.
+    `skip` is how many batches a fit leaves out, None where the file does not say. `notes` says
+    what was measured but is not in the curve.
     """
 
     name: str
     relative_cost: tuple[float, ...]
     skip: int | None = None
-    left_out: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def read_curves(path: Path) -> list[Curve]:
@@ -143,7 +143,9 @@ def _bench_curves(path: Path, text: str) -> list[Curve]:
                 hint="record every batch: llama-batched-bench … -npl 1,1,2,3,…",
             )
         relative = tuple(ms[b] / b / ms[1] for b in range(1, length + 1))
-        curves.append(Curve(f"depth {depth}", relative, left_out=len(ms) - length))
+        beyond = sorted(batch for batch in ms if batch > length)
+        notes = (f"batch {length + 1} was not measured: {beyond} left out",) if beyond else ()
+        curves.append(Curve(f"depth {depth}", relative, notes=notes))
     return curves
 
 

@@ -7,8 +7,9 @@ one kind of text, not how well a rule carries over to another.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -131,6 +132,24 @@ class Comparison:
     def gap_closed(self) -> float | None:
         way = self.oracle - self.best_scalar
         return (self.vector - self.best_scalar) / way if way > 1e-9 * self.oracle else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; a threshold of None stands for "never"."""
+        return {
+            "plain": self.plain,
+            "best_fixed": self.best_fixed,
+            "best_scalar": self.best_scalar,
+            "pr17034": self.pr17034,
+            "vector": self.vector,
+            "oracle": self.oracle,
+            "gap_closed": self.gap_closed,
+            "settings": {
+                "best_fixed": self.fixed,
+                "best_scalar": self.scalar._asdict(),
+                "thresholds": [t if math.isfinite(t) else None for t in self.thresholds],
+            },
+            "rounds": self.rounds,
+        }
 
 
 def compare(
