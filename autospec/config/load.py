@@ -91,22 +91,26 @@ def _present(file: Path) -> bool:
 
 def load(path: Path) -> Config:
     """The configuration in the file `path`; raises ConfigFaults with all that is wrong."""
+    return parse(read_text(path), path=path)
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file, which is small and UTF-8."""
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
-            f"cannot read {path}: {(error.strerror or str(error)).lower()}",
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}",
             hint="check the path and who may read the file",
         ) from None
     if len(raw) > MOST_BYTES:
         raise ConfigFaults((Fault(path, 1, "", "the file is larger than a megabyte"),))
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigFaults((Fault(path, line, "", "is not UTF-8 text"),)) from None
-    return parse(text, path=path)
 
 
 def parse(text: str, *, path: Path, base: Path | None = None) -> Config:
@@ -225,8 +229,8 @@ def _nearest(location: Location) -> str | None:
     valid: dict[str, Any] = fragment(tuple(table)).get("properties", {})
     if (ours := _OTHER_NAMES.get(wanted)) and ours in valid:
         return ours
-    for close in difflib.get_close_matches(wanted, valid, n=1):
-        return close
+    if close := difflib.get_close_matches(wanted, list(valid), n=1):
+        return close[0]
     for name, section in annotated()["properties"].items():
         shape = fragment(("models", "NAME")) if name == "models" else section
         if wanted in shape.get("properties", {}):

@@ -202,7 +202,7 @@ class EngineSection(Section):
 
 
 class ModelConfig(Section):
-    """One model, served by one llama-server. NAME is yours to choose."""
+    """One model, served by one llama-server. The name after the dot is yours to choose."""
 
     enabled: bool = True
     """Serve this model."""
@@ -279,7 +279,8 @@ class CalibrationSection(Section):
     """How often a batch is measured at most; less where the spread is small."""
 
     rehearse: bool = True
-    """Try the chosen setting on a few built-in prompts before real requests come."""
+    """Let the server draft for some built-in prompts, to learn what real rounds cost and how
+    often drafted tokens are accepted before the first request comes."""
 
 
 class RetuneSection(Section):

@@ -52,6 +52,9 @@ class Address:
         except ValueError:
             return False
 
+    def on_host(self, host: str) -> Address:
+        return Address(host, self.port)
+
     def on_port(self, port: int) -> Address:
         return Address(self.host, port)
 

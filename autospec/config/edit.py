@@ -1,0 +1,81 @@
+"""Changes to a configuration file that keep its comments and its order."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from autospec.config.load import parse, read_text, read_toml
+from autospec.config.schema import Config
+from autospec.errors import ConfigError
+
+PINS = ("type", "n_max", "n_min", "p_min", "thresholds")
+
+Pin = str | int | float | Sequence[str] | Sequence[float]
+
+
+def pin(path: Path, model: str, key: str, value: Pin | None) -> Config:
+    """Pin `key` of `model` in the file `path` to `value`, or unpin it with None.
+
+    The file is replaced in one step, or, where the result would not load, left as it is.
+    Raises ConfigFaults for a value that does not fit, ConfigError for an unknown model.
+    """
+    changed = pinned(read_text(path), model, key, value, path=path)
+    config = parse(changed, path=path)
+    _replace(path.resolve(), changed)
+    return config
+
+
+def pinned(text: str, model: str, key: str, value: Pin | None, *, path: Path) -> str:
+    """`text` with the pin set or taken out; `path` is what an error names."""
+    if key not in PINS:
+        raise ConfigError(f"{key} is no pin", hint=f"one of {', '.join(PINS)}")
+    data = read_toml(text, path)
+    models = data.get("models")
+    if not isinstance(models, dict) or not isinstance(models.get(model), dict):
+        known = ", ".join(models) if isinstance(models, dict) and models else "none"
+        raise ConfigError(f"{path} has no model {model}", hint=f"models there: {known}")
+    if value is None:
+        if key not in models[model]:
+            return text
+        del models[model][key]
+    else:
+        models[model][key] = list(value) if isinstance(value, tuple | list) else value
+    try:
+        document = tomlkit.parse(text)
+        table: Any = document["models"][model]
+        if value is None:
+            del table[key]
+        else:
+            table[key] = models[model][key]
+        changed = document.as_string()
+    except TOMLKitError as error:
+        raise ConfigError(f"{path} cannot be edited: {error}", hint="edit it by hand") from None
+    if read_toml(changed, path) != data:
+        raise ConfigError(
+            f"{path} cannot be edited without changing more than models.{model}.{key}",
+            hint="edit it by hand",
+        )
+    return changed
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write `text` beside `path` and move it there, with the permissions of the old file."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    beside = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
