@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import selectors
@@ -44,22 +45,19 @@ def probe(
         )
     except OSError as error:
         raise _cannot_start(binary, error) from error
+    asked = f"`{binary} {' '.join(args)}`"
     with process:
         try:
-            output = _read(process, time.monotonic() + timeout)
+            output = _read(process, asked, time.monotonic() + timeout)
             process.wait(timeout)
         except (TimeoutError, subprocess.TimeoutExpired):
             raise EngineBroken(
-                f"{binary} did not answer `{' '.join(args)}` within {timeout:g} seconds",
+                f"{asked} did not end within {timeout:g} seconds",
                 hint="run it by hand; a GPU driver that hangs is a common reason",
             ) from None
-        except _TooMuch:
-            raise EngineBroken(
-                f"{binary} printed more than {MAX_OUTPUT >> 20} MiB for `{' '.join(args)}`",
-                hint="check that this file is llama.cpp's program",
-            ) from None
         finally:
-            _end(process)
+            if process.returncode is None:
+                _kill_group(process)
     text = output.decode("utf-8", "replace")
     cause = explain_exit(process.returncode, text.splitlines()[-50:])
     if cause.kind in _BROKEN:
@@ -67,11 +65,7 @@ def probe(
     return subprocess.CompletedProcess([str(binary), *args], process.returncode, text, "")
 
 
-class _TooMuch(Exception):
-    pass
-
-
-def _read(process: subprocess.Popen[bytes], deadline: float) -> bytes:
+def _read(process: subprocess.Popen[bytes], asked: str, deadline: float) -> bytes:
     assert process.stdout is not None
     output = bytearray()
     with selectors.DefaultSelector() as selector:
@@ -84,16 +78,16 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> bytes:
                 return bytes(output)
             output += chunk
             if len(output) > MAX_OUTPUT:
-                raise _TooMuch
+                raise EngineBroken(
+                    f"{asked} printed more than {MAX_OUTPUT >> 20} MiB",
+                    hint="check that this file is llama.cpp's program",
+                )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing behind, whatever the program started itself."""
-    if process.poll() is None:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            process.kill()
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End the program and what it started; not yet reaped, so its number is still its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _cannot_start(binary: Path, error: OSError) -> EngineBroken:
