@@ -1,0 +1,48 @@
+"""The devices of an engine by its own word, which is the truth for Vulkan, Metal and SYCL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autospec.engine.find import find_engine
+from autospec.engine.probe import probe
+from autospec.errors import EngineError
+from autospec.hardware.gpu import EngineDevice, parse_list_devices
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autospec.engine.find import Engine
+
+
+@dataclass(frozen=True)
+class EngineView:
+    """What the engine at hand computes on. `devices` is None where it does not say, empty where
+    it has only the processor; `problem` says why something is unknown."""
+
+    server: str | None = None
+    version: str | None = None
+    devices: tuple[EngineDevice, ...] | None = None
+    problem: str | None = None
+
+
+def list_devices(engine: Engine) -> tuple[EngineDevice, ...] | None:
+    """Ask `engine` for its devices; None where its answer holds no list. Raises EngineBroken."""
+    return parse_list_devices(probe(engine.server, ["--list-devices"], timeout=60.0).stdout)
+
+
+def view(explicit: Path | None = None) -> EngineView:
+    """Find an engine and ask it. One that is missing or broken is a problem said, not an error,
+    unless it was named: then EngineError is raised."""
+    try:
+        engine = find_engine(explicit)
+    except EngineError as error:
+        if explicit is not None:
+            raise
+        return EngineView(problem=str(error))
+    try:
+        devices, problem = list_devices(engine), None
+    except EngineError as error:
+        devices, problem = None, str(error)
+    return EngineView(str(engine.server), engine.version, devices, problem)
