@@ -5,10 +5,10 @@ Nothing is executed: `ldd` would run the file's own loader.
 
 from __future__ import annotations
 
-import mmap
+import itertools
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,33 +32,36 @@ class Links:
 def read_links(path: Path) -> Links | None:
     """The libraries that `path` needs, or None where it is no ELF file that can be read."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _links(data)
-    except (OSError, ValueError, struct.error):
+        with path.open("rb") as file:
+            return _links(file)
+    except (OSError, ValueError, OverflowError, struct.error):
         return None
 
 
-def _links(data: mmap.mmap) -> Links | None:
-    if data[:4] != b"\x7fELF" or data[4] not in (1, 2) or data[5] not in (1, 2):
+@dataclass(frozen=True)
+class _Segment:
+    kind: int
+    offset: int
+    address: int
+    size: int
+
+
+def _links(file: BinaryIO) -> Links | None:
+    magic = _read(file, 0, 6)
+    if magic[:4] != b"\x7fELF" or magic[4] not in (1, 2) or magic[5] not in (1, 2):
         return None
-    wide = data[4] == 2
-    order = "<" if data[5] == 1 else ">"
-    segments = list(_segments(data, order, wide=wide))
-    dynamic = next(((at, size) for kind, at, _, size in segments if kind == _PT_DYNAMIC), None)
+    wide, order = magic[4] == 2, "<" if magic[5] == 1 else ">"
+    segments = _segments(file, order, wide=wide)
+    dynamic = next((one for one in segments if one.kind == _PT_DYNAMIC), None)
     if dynamic is None:
         return Links()
     entry = struct.Struct(order + ("qQ" if wide else "iI"))
-    found: list[tuple[int, int]] = []
-    for index in range(min(dynamic[1] // entry.size, _MAX_ENTRIES)):
-        tag, value = entry.unpack_from(data, dynamic[0] + index * entry.size)
-        if tag == _DT_NULL:
-            break
-        found.append((tag, value))
+    count = min(dynamic.size // entry.size, _MAX_ENTRIES)
+    table = _read(file, dynamic.offset, count * entry.size)
+    found = list(itertools.takewhile(lambda one: one[0] != _DT_NULL, entry.iter_unpack(table)))
     tags = dict(found)
     start = _file_offset(segments, tags.get(_DT_STRTAB, 0))
-    if start is None:
-        return None
-    strings = data[start : start + min(tags.get(_DT_STRSZ, 0), _MAX_STRINGS)]
+    strings = _read(file, start, min(tags.get(_DT_STRSZ, 0), _MAX_STRINGS))
 
     def names(wanted: int) -> tuple[str, ...]:
         return tuple(_string(strings, value) for tag, value in found if tag == wanted)
@@ -69,30 +72,36 @@ def _links(data: mmap.mmap) -> Links | None:
     return Links(names(_DT_NEEDED), folders(_DT_RPATH), folders(_DT_RUNPATH))
 
 
-def _segments(data: mmap.mmap, order: str, *, wide: bool) -> list[tuple[int, int, int, int]]:
-    """Program headers as (type, offset in the file, address, size in the file)."""
-    table = struct.unpack_from(order + ("Q" if wide else "I"), data, 32 if wide else 28)[0]
-    size, count = struct.unpack_from(order + "HH", data, 54 if wide else 42)
+def _read(file: BinaryIO, at: int, size: int) -> bytes:
+    # Not mapped into memory: a file that a compiler is just rewriting would end us by SIGBUS.
+    file.seek(at)
+    data = file.read(size)
+    if len(data) < size:
+        raise ValueError("the file ends too early")
+    return data
+
+
+def _segments(file: BinaryIO, order: str, *, wide: bool) -> list[_Segment]:
+    header = _read(file, 0, 64 if wide else 52)
+    table = struct.unpack_from(order + ("Q" if wide else "I"), header, 32 if wide else 28)[0]
+    size, count = struct.unpack_from(order + "HH", header, 54 if wide else 42)
+    layout = struct.Struct(order + ("I4xQQ8xQ" if wide else "III4xI"))
     segments = []
     for index in range(min(count, _MAX_ENTRIES)):
-        at = table + index * size
-        if wide:
-            kind, _, offset, address, _, length = struct.unpack_from(order + "IIQQQQ", data, at)
-        else:
-            kind, offset, address, _, length = struct.unpack_from(order + "IIIII", data, at)
-        segments.append((kind, offset, address, length))
+        entry = _read(file, table + index * size, layout.size)
+        segments.append(_Segment(*layout.unpack(entry)))
     return segments
 
 
-def _file_offset(segments: list[tuple[int, int, int, int]], address: int) -> int | None:
-    for kind, offset, start, size in segments:
-        if kind == _PT_LOAD and start <= address < start + size:
-            return offset + address - start
-    return None
+def _file_offset(segments: list[_Segment], address: int) -> int:
+    for one in segments:
+        if one.kind == _PT_LOAD and one.address <= address < one.address + one.size:
+            return one.offset + address - one.address
+    raise ValueError("an address outside every segment")
 
 
 def _string(strings: bytes, at: int) -> str:
     if at >= len(strings):
-        raise ValueError("string outside its table")
+        raise ValueError("a string outside its table")
     end = strings.find(b"\0", at, at + _MAX_NAME)
     return strings[at : end if end >= 0 else at + _MAX_NAME].decode("utf-8", "replace")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 import re
 import tempfile
@@ -27,6 +26,7 @@ _SYSTEM = ("/usr/local/lib", "/lib", "/usr/lib", "/lib64", "/usr/lib64")
 _MAX_FILES = 200
 _MAX_CACHE = 1 << 20
 _MAX_SCAN = 512 << 20
+_CHUNK = 4 << 20
 
 
 def engine_files(server: Path) -> tuple[Path, ...]:
@@ -68,11 +68,16 @@ def mentions(files: tuple[Path, ...], text: bytes) -> bool:
 
 
 def _holds(path: Path, text: bytes) -> bool:
+    tail = b""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return data.find(text, 0, _MAX_SCAN) >= 0
-    except (OSError, ValueError):
-        return False
+        with path.open("rb") as file:
+            while file.tell() < _MAX_SCAN and (chunk := file.read(_CHUNK)):
+                if text in tail + chunk:
+                    return True
+                tail = chunk[-len(text) :]
+    except OSError:
+        pass
+    return False
 
 
 def _own_libraries(folder: Path) -> list[Path]:

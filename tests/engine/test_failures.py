@@ -32,8 +32,8 @@ TRUNCATED = [
 NO_MEMORY = [
     "0.00.262.314 E ggml_aligned_malloc: insufficient memory (attempted to allocate 43948.12 MB)",
     (
-        "0.00.270.297 E llama_init_from_model: failed to initialize the context: failed to allocate "
-        "buffer for kv cache"
+        "0.00.270.297 E llama_init_from_model: failed to initialize the context: failed to "
+        "allocate buffer for kv cache"
     ),
     "0.00.271.022 E srv  llama_server: exiting due to model loading error",
 ]
@@ -177,8 +177,8 @@ def test_lines_lose_colour_and_prefix() -> None:
     [
         (
             (
-                "0.01 W spec   are_compatible: draft model vocab type must match target model to use "
-                "speculation but vocab_type_dft = 1 while vocab_type_tgt = 2"
+                "0.01 W spec   are_compatible: draft model vocab type must match target model to "
+                "use speculation but vocab_type_dft = 1 while vocab_type_tgt = 2"
             ),
             "vocabulary does not fit",
         ),
@@ -189,8 +189,8 @@ def test_lines_lose_colour_and_prefix() -> None:
         ),
         (
             (
-                "0.00.825.495 E srv    load_model: failed to initialize speculative decoding context: "
-                "draft-simple requires a draft context"
+                "0.00.825.495 E srv    load_model: failed to initialize speculative decoding "
+                "context: draft-simple requires a draft context"
             ),
             "context could not be set up",
         ),
