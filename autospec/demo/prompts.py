@@ -1,0 +1,31 @@
+"""The demo's requests: distinct texts of several kinds, in two sets that share nothing."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import chain, zip_longest
+from typing import Literal
+
+Part = Literal["learning", "evaluation"]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """`kind` is one of code, prose, extraction, repetition, translation, question."""
+
+    kind: str
+    text: str
+
+
+def prompts(part: Part) -> tuple[Prompt, ...]:
+    """Every request of `part`, kinds in turn, so that any first few are of mixed kinds."""
+    data = tomllib.loads(files("autospec.demo").joinpath("prompts.toml").read_text("utf-8"))
+    kinds = [[Prompt(kind, text) for text in texts] for kind, texts in data[part].items()]
+    return tuple(prompt for prompt in chain(*zip_longest(*kinds)) if prompt)
+
+
+def as_prompt(text: str) -> str:
+    """`text` as a user's turn in the demo model's chat markup, the answer left to the model."""
+    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
