@@ -251,6 +251,7 @@ def _make(folder: Path, names: list[str], manifest: _Manifest, progress: Progres
 
 def _make_one(source: GGUFReader, path: Path, made: _Derived, progress: Progress) -> None:
     written = 0
+    progress(f"making {path.name}", 0, made.size)
 
     def advance(size: int) -> None:
         nonlocal written
@@ -267,3 +268,29 @@ def _make_one(source: GGUFReader, path: Path, made: _Derived, progress: Progress
             hint="free some space, or set XDG_CACHE_HOME to a larger disk",
         ) from error
     part.replace(path)
+
+
+def _show(step: str, done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        share = f" {100 * done // total} %" if total else ""
+        sys.stderr.write(f"\r{step}{share}\x1b[K")
+    elif done == 0:
+        sys.stderr.write(f"{step}\n")
+    sys.stderr.flush()
+
+
+def main() -> int:
+    """Prepare the models from a terminal: `python -m autospec.demo.assets`."""
+    try:
+        models = ensure_models(_show)
+    except ModelError as error:
+        sys.stderr.write(f"\nerror: {error}\n  try: {error.hint}\n")
+        return error.exit_code
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    sys.stdout.write(f"models: {models.target.parent}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

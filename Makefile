@@ -1,0 +1,59 @@
+# make demo   set everything up and run the demo       make test   set everything up, check all
+# make lint   format, lint, types, layers              make clean  remove what make made here
+#
+# ENGINE=PATH uses a llama-server (or its folder) that you have; without one, llama.cpp is built
+# once (about 14 minutes on 2 cores) and kept in ~/.cache/autospec. PYTHON=... picks a Python.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+ENGINE ?= $(AUTOSPEC_ENGINE)
+HELPERS := $(wildcard tests/*.py)
+
+# A test run works with the engine that this prints, whatever else is on PATH.
+FIND_ENGINE := $(BIN)/python autospec/demo/build_engine.py $(if $(ENGINE),--engine "$(ENGINE)")
+WITH_ENGINE = engine=$$($(FIND_ENGINE)) || exit 1; export AUTOSPEC_ENGINE="$$engine";
+
+.PHONY: demo test lint clean help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '1,5s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "error: autospec needs Python 3.11 or newer; $(PYTHON) is" \
+	    "$$($(PYTHON) --version 2>&1 || true)"; \
+	  echo "  try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "  try: apt-get install python3-venv"; exit 1; }
+
+# Everything, the engine apart: that one is found or built by build_engine.py.
+$(VENV)/installed: pyproject.toml | $(BIN)/python
+	@echo "installing autospec and the tools of its tests into $(VENV)"
+	@$(PIP) install --root-user-action=ignore --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/installed
+	@$(WITH_ENGINE) $(BIN)/autospec demo $(DEMO_ARGS)
+
+lint: $(VENV)/installed
+	@$(BIN)/ruff format --check --quiet . || { echo "  try: $(BIN)/ruff format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary --package autospec
+	@MYPYPATH=tests $(BIN)/mypy --no-error-summary $(HELPERS)
+	@$(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log 2>&1 || \
+	  { cat $(VENV)/lint-imports.log; exit 1; }
+	@echo "format, lint, types and layers are clean"
+
+# The models are made here so that their progress is seen and no test pays for them.
+test: lint
+	@$(WITH_ENGINE) echo "engine: $$engine"; \
+	$(BIN)/python -m autospec.demo.assets && \
+	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+
+clean:
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	@find autospec tests -name __pycache__ -type d -prune -exec rm -rf {} +
