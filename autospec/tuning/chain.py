@@ -1,9 +1,9 @@
-"""Survival as a Markov chain: which cumulative survivals a draft passes through.
+"""Cumulative products as a Markov chain: which survivals a draft passes through.
 
-Level i holds the values that `s_i = q_1·…·q_i` can take; `moves[i]` says with what chance level
-i−1 goes to each of them once the draft has reported its p for token i. As long as there are few
-products they are kept as they are, and the chain is exact. Beyond `EXACT` values a product is
-shared between its two neighbours on a geometric lattice so that its mean is kept.
+Level i holds the values that `s_i = q_1·…·q_i` can take, and a matrix says with what chance each
+value of level i−1 goes to each of them once the draft has reported its p for token i. As long as
+there are few products they are kept as they are, and the chain is exact. Beyond `EXACT` values a
+product is shared between its two neighbours on a geometric lattice so that its mean is kept.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from autospec.tuning.survival import SurvivalModel
-
     Floats = NDArray[np.float64]
 
 EXACT = 512
@@ -26,10 +24,10 @@ LATTICE = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 127)])
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """`values[i]` (n_i,) ascending, `moves[i]` (n_{i−1}, n_i) with rows that sum to 1.
+    """`values[i]` (n_i,) ascending; `moves[i]` (n_i, n_{i+1}) leads from level i to level i+1.
 
-    Level 0 is the single value 1 and has no move: `moves[0]` leads from level 0 to level 1,
-    whose values are `values[1]`. From level 1 on every level contains 0 and 1, reached or not,
+    The rows of a move sum to what the weights do: 1, if they are chances. Level 0 is the single
+    value 1. From level 1 on every level contains 0 and 1, reached or not,
     so that a threshold can be found anywhere between them.
     """
 
@@ -37,12 +35,12 @@ class Chain:
     moves: tuple[Floats, ...]
 
     @classmethod
-    def of(cls, survival: SurvivalModel, exact: int = EXACT) -> Chain:
-        """The chain of a belief about acceptance, for all its positions."""
+    def of(cls, factors: Floats, weights: Floats, *, exact: int = EXACT) -> Chain:
+        """The chain of products of `factors` (K, M), drawn with `weights` (K, M)."""
         values = [np.ones(1)]
         moves = []
-        for q, weight in zip(survival.q, survival.weight, strict=True):
-            products = np.outer(values[-1], q)
+        for factor, weight in zip(factors, weights, strict=True):
+            products = np.outer(values[-1], factor)
             distinct = np.union1d(products.ravel(), [0.0, 1.0])
             if len(distinct) <= exact:
                 where, share = np.searchsorted(distinct, products), np.zeros_like(products)

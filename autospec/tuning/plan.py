@@ -12,17 +12,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autospec.tuning.projection import Scalar, best_scalar
-from autospec.tuning.stopping import Policy, solve
+from autospec.tuning.stopping import Policy, best_launch, solve
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from autospec.tuning.cost import RoundCost
     from autospec.tuning.survival import SurvivalModel
 
 MARGIN = 0.03
+ROOM = 0.01
+"""Predicted rate that the live policy may give up for a larger n_max, fixed at launch."""
+
 SETTLING_ROUNDS = 64.0
 
 
@@ -34,6 +40,30 @@ class Pins:
     n_min: int | None = None
     p_min: float | None = None
     speculate: bool | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A setting that was tried, and the tokens/s that it gave."""
+
+    n_max: int
+    n_min: int
+    p_min: float
+    rate: float
+
+
+def best_measured(plain_rate: float, tried: Iterable[Measured]) -> Measured | None:
+    """The fastest setting of those tried; None where none of them beats plain decoding.
+
+    What was measured outranks every prediction: the same `p_min` helps one pair of models and
+    ruins another. Raises ValueError for rates that are not finite and positive.
+    """
+    settings = list(tried)
+    rates = [plain_rate, *(one.rate for one in settings)]
+    if not all(math.isfinite(rate) and rate > 0 for rate in rates):
+        raise ValueError("a measured rate is finite and positive")
+    best = max(settings, key=lambda one: one.rate, default=None)
+    return best if best is not None and best.rate > plain_rate else None
 
 
 @dataclass(frozen=True)
@@ -80,7 +110,7 @@ def make_plan(
 
     Pinned values are kept; the gate still decides unless `pins.speculate` is set.
     """
-    policy = solve(cost, survival)
+    policy = _vector(cost, survival, pins, ROOM if thresholds else 0.0)
     if cost.n_max == 0:
         return _off(cost, None, policy, "off: there is no room for a drafted token", unsure=False)
     scalar = best_scalar(
@@ -89,7 +119,9 @@ def make_plan(
     rate, low = scalar.rate, scalar.rate_low
     if thresholds:
         rate = policy.rate
-        low = min(rate, solve(cost.shifted(1.0), survival.shifted(-1.0)).rate)
+        low = min(
+            rate, solve(cost.truncated(policy.n_max).shifted(1.0), survival.shifted(-1.0)).rate
+        )
     ratio = rate / cost.plain_rate
     figures = f"{rate:.1f} tokens/s predicted against {cost.plain_rate:.1f} plain ({ratio:.2f}x)"
     speculate, why, unsure = _gate(rate, low, cost.plain_rate, survival.observed)
@@ -101,7 +133,7 @@ def make_plan(
         return _off(cost, scalar, policy, f"off: {figures}{_also(why)}", unsure=unsure)
     setting = f"drafting up to {scalar.n_max} token{'s' if scalar.n_max > 1 else ''}"
     if thresholds:
-        setting = f"drafting {policy.mean_drafted:.1f} tokens on average, up to {cost.n_max}"
+        setting = f"drafting {policy.mean_drafted:.1f} tokens on average, up to {policy.n_max}"
     elif scalar.p_min > 0:
         setting += f" while each is at least {scalar.p_min:.2f} likely"
     return Plan(
@@ -113,6 +145,13 @@ def make_plan(
         reason=f"{setting}: {figures}{_also(why)}",
         unsure=unsure,
     )
+
+
+def _vector(cost: RoundCost, survival: SurvivalModel, pins: Pins, slack: float) -> Policy:
+    """The best threshold vector, for a pinned n_max if there is one."""
+    if pins.n_max is None:
+        return best_launch(cost, survival, slack=slack)
+    return solve(cost.truncated(pins.n_max), survival)
 
 
 def _gate(rate: float, low: float, plain: float, observed: float) -> tuple[bool, str, bool]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autospec.tuning.stopping import Policy, solve
+from autospec.tuning.stopping import Policy, best_launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +43,8 @@ class Scalar:
 
     Rates are tokens/s over all slots. `rate_low` and `rate_high` move costs and acceptance by
     one standard deviation each, both for the worse or both for the better. `loss_vs_vector` is
-    the relative loss against the threshold vector; it can be negative only with `n_min` above
-    0, because throwing a short draft away is an action that the vector does not have.
+    the relative loss against the best threshold vector (`best_launch`); it can be negative only
+    with `n_min` above 0: throwing a short draft away is an action that the vector does not have.
     """
 
     n_max: int
@@ -131,7 +131,7 @@ def best_scalar(
             first = int(np.argmax(rates >= rates.max() * (1.0 - TIE)))
             if rates[first] > best * (1.0 + TIE) or best < 0:
                 best, triple = float(rates[first]), (first + 1, int(least), p)
-    vector = policy or solve(cost, survival)
+    vector = policy or best_launch(cost, survival)
     low = scalar_rate(cost.shifted(1.0), survival.shifted(-1.0), *triple)
     high = scalar_rate(cost.shifted(-1.0), survival.shifted(1.0), *triple)
     return Scalar(

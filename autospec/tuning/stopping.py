@@ -36,19 +36,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autospec.tuning.chain import Chain
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from autospec.tuning.chain import Chain
     from autospec.tuning.cost import RoundCost
     from autospec.tuning.survival import SurvivalModel
 
     Floats = NDArray[np.float64]
 
-TOLERANCE = 1e-13
+SETTLED = 1e-5
+"""Dinkelbach's iteration ends at a step that gains less than this (relative): it converges
+quadratically, and the last pass is one step more."""
+
+EQUAL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,10 @@ class Policy:
     tokens_per_round: float
 
     @property
+    def n_max(self) -> int:
+        return len(self.thresholds)
+
+    @property
     def drafts(self) -> bool:
         """Whether any drafting is worth its cost once the draft is loaded."""
         return self.mean_steps > 0
@@ -88,33 +95,47 @@ class Policy:
 
 
 def solve(cost: RoundCost, survival: SurvivalModel) -> Policy:
-    """The policy of the best long-run rate for drafts of up to `cost.n_max` tokens.
+    """The policy of the best long-run rate for a child launched with `n_max = cost.n_max`.
 
     Raises ValueError when `survival` knows fewer positions than `cost`.
     """
     return solve_table([cost], survival)[0]
 
 
+def best_launch(cost: RoundCost, survival: SurvivalModel, *, slack: float = 0.0) -> Policy:
+    """The best policy over all n_max that the child could be launched with, 0 to `cost.n_max`.
+
+    A smaller n_max can be better than thresholds that stop there, since the last token of a
+    full draft is included without another step. n_max is fixed for the child's life: with
+    `slack`, the largest one that loses no more than this share, as room for easier text.
+    """
+    policies = solve_table([cost.truncated(n) for n in range(cost.n_max + 1)], survival)
+    best = max(policy.rate for policy in policies)
+    good = [policy for policy in policies if policy.rate >= best * (1.0 - max(slack, EQUAL))]
+    return good[-1] if slack > 0 else good[0]
+
+
 def solve_table(costs: Sequence[RoundCost], survival: SurvivalModel) -> list[Policy]:
-    """`solve` for many costs of one length under one belief, in one pass.
+    """`solve` for many costs under one belief, in one pass over the positions.
 
     Time grows linearly with positions and with costs.
     """
-    n_max = costs[0].n_max
-    if any(cost.n_max != n_max for cost in costs):
-        raise ValueError("costs that are solved together have one n_max")
+    n_max = max(cost.n_max for cost in costs)
     if survival.n_max < n_max:
         raise ValueError(f"acceptance is known to position {survival.n_max}, not {n_max}")
-    problem = _Problem.of(costs, survival.truncated(n_max))
+    problem = _Problem.of(costs, survival, n_max)
     rate = problem.start()
     while True:
-        root, _ = problem.solve(rate)
-        better = np.maximum(root[0] / root[1], 1.0 / problem.skip)
-        if np.all(better <= rate * (1.0 + TOLERANCE)):
+        tokens, ms = problem.solve(rate)[0]
+        better = np.maximum(np.maximum(tokens / ms, 1.0 / problem.skip), rate)
+        gained, rate = np.max(better / rate - 1.0), better
+        if gained <= SETTLED:
             break
-        rate = np.maximum(better, rate)
-    root, thresholds = problem.solve(rate)
-    return [_policy(cost, root[:, index], thresholds[:, index]) for index, cost in enumerate(costs)]
+    root, thresholds = problem.solve(rate, counting=True)
+    return [
+        _policy(cost, root[:, column], thresholds[: cost.n_max, column])
+        for column, cost in enumerate(costs)
+    ]
 
 
 def _policy(cost: RoundCost, root: Floats, thresholds: Floats) -> Policy:
@@ -136,12 +157,15 @@ def _policy(cost: RoundCost, root: Floats, thresholds: Floats) -> Policy:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Arrays over T costs: `stop` (K, T) cost of stopping at i, `end` and `skip` (T,).
+    """T costs as arrays, padded to the largest n_max = K.
 
-    `replay` (K, T) is what a rejection of token i costs; `means` (K,) are the a_i.
+    `n_max` (T,); `stop` (K, T) is the cost of stopping at position i, `end` (T,) of a full
+    draft, `skip` (T,) of not drafting; `replay` (K, T) is what a rejection of token i costs;
+    `means` (K,) are the a_i.
     """
 
     chain: Chain
+    n_max: NDArray[np.intp]
     stop: Floats
     end: Floats
     skip: Floats
@@ -149,57 +173,65 @@ class _Problem:
     means: Floats
 
     @classmethod
-    def of(cls, costs: Sequence[RoundCost], survival: SurvivalModel) -> _Problem:
-        draft = np.array([cost.draft_ms for cost in costs]).T
-        verify = np.array([cost.verify_ms for cost in costs]).T
-        replay = np.array([cost.replay_ms for cost in costs]).T
+    def of(cls, costs: Sequence[RoundCost], survival: SurvivalModel, n_max: int) -> _Problem:
+        shape = (n_max, len(costs))
+        stop, replay = np.full(shape, np.inf), np.zeros(shape)
+        for column, cost in enumerate(costs):
+            stop[: cost.n_max, column] = cost.draft_ms[1:] + cost.verify_ms[:-1]
+            replay[: cost.n_max, column] = cost.replay_ms[:-1]
         return cls(
-            chain=Chain.of(survival),
-            stop=draft[1:] + verify[:-1],
-            end=draft[-1] + verify[-1],
-            skip=verify[0],
-            replay=replay[:-1],
-            means=survival.means,
+            chain=survival.chain,
+            n_max=np.array([cost.n_max for cost in costs], dtype=np.intp),
+            stop=stop,
+            end=np.array([cost.draft_ms[-1] + cost.verify_ms[-1] for cost in costs]),
+            skip=np.array([cost.verify_ms[0] for cost in costs]),
+            replay=replay,
+            means=survival.means[:n_max],
         )
 
     def start(self) -> Floats:
         """The best rate (tokens/ms) of all fixed lengths: a policy, hence a lower bound."""
         survival = np.concatenate([[1.0], np.cumprod(self.means)])
         tokens = np.cumsum(survival)[:, None]
-        lost = np.cumsum((survival[:-1] - survival[1:])[:, None] * self.replay, axis=0)
-        ms = np.vstack([self.stop, self.end[None]])
-        ms[1:] += lost
+        ms = np.vstack([self.stop, np.full_like(self.end, np.inf)[None]])
+        ms[self.n_max, np.arange(len(self.end))] = self.end
+        ms[1:] += np.cumsum((survival[:-1] - survival[1:])[:, None] * self.replay, axis=0)
         return np.asarray(np.maximum((tokens / ms).max(axis=0), 1.0 / self.skip))
 
-    def solve(self, rate: Floats) -> tuple[Floats, Floats]:
-        """Backward induction at `rate` (T,) tokens/ms.
+    def solve(self, rate: Floats, *, counting: bool = False) -> tuple[Floats, Floats]:
+        """Backward induction at `rate` (T,) tokens/ms, for drafts that are not skipped.
 
-        Returns the root's expected (tokens, ms, drafted, steps), shape (4, T), of the policy
-        that never skips, and its thresholds (K, T).
+        Returns the expected (tokens, ms) a round, (2, T); with `counting` (tokens, ms, drafted,
+        steps), (4, T), and the thresholds (K, T).
         """
-        n_max, count = self.stop.shape
-        thresholds = np.empty((n_max, count))
-        tail = np.empty((len(self.chain.values[-1]), 4, count))
-        tail[:, 0], tail[:, 1], tail[:, 2:] = 0.0, self.end, n_max
-        for i in range(n_max, 0, -1):
-            s = self.chain.values[i]
-            stop = np.zeros((4, count))
-            stop[1], stop[2], stop[3] = self.stop[i - 1], i - 1, i
+        positions, count = self.stop.shape
+        thresholds = np.full((positions, count), np.inf)
+        full = np.stack([np.zeros(count), self.end, self.n_max, self.n_max])
+        full = full[: 4 if counting else 2]
+        tail = np.broadcast_to(full, (len(self.chain.values[positions]), *full.shape)).copy()
+        stop = np.zeros_like(full)
+        for i in range(positions, 0, -1):
+            s, moves, lost = self.chain.values[i], self.chain.moves[i - 1], self.replay[i - 1]
+            running = self.n_max >= i
+            stop[1], stop[2:] = np.where(running, self.stop[i - 1], 0.0), i
+            stop[2:3] -= 1
             tail[:, 0] += s[:, None]
             gain = tail[:, 0] - rate * (tail[:, 1] - stop[1])
-            lost = self.replay[i - 1]
             if lost.any():
-                before = np.minimum(1.0, s / max(self.means[i - 1], 1e-9))
+                before = np.minimum(1.0, s / max(self.means[i - 1], EQUAL))
                 gain -= rate * (before - s)[:, None] * lost
             include = gain >= 0
-            thresholds[i - 1] = _crossing(s, gain, include)
-            chosen = np.where(include[:, None], tail, stop)
-            moves = self.chain.moves[i - 1]
-            tail = np.tensordot(moves, chosen, axes=1)
             if lost.any():
-                included = include.astype(np.float64)
-                before = self.chain.values[i - 1][:, None] * (moves @ included)
-                tail[:, 1] += lost * (before - moves @ (included * s[:, None]))
+                include = np.logical_and.accumulate(include[::-1])[::-1]
+            if counting:
+                thresholds[i - 1] = _crossing(s, gain, include)
+            chosen = np.where(include[:, None], tail, stop)
+            tail = (moves @ chosen.reshape(len(s), -1)).reshape(-1, *full.shape)
+            if lost.any():
+                taken = include.astype(np.float64)
+                before = self.chain.values[i - 1][:, None] * (moves @ taken)
+                tail[:, 1] += lost * (before - moves @ (taken * s[:, None]))
+            tail[:, :, ~running] = full[:, ~running]
         tail[:, 0] += 1.0
         return tail[0], thresholds
 

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from autospec.tuning.calibration_map import EDGE, logit, sigmoid
+from autospec.tuning.chain import Chain
 from autospec.tuning.evidence import (
     BINS,
     PRIOR_LOGISTIC,
@@ -142,6 +143,11 @@ class SurvivalModel:
     def means(self) -> Floats:
         """`a_i` (K,): acceptance by position given that all earlier tokens were accepted."""
         return np.asarray(np.sum(self.weight * self.q, axis=1), dtype=np.float64)
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The cumulative survivals that drafts pass through, for all K positions."""
+        return Chain.of(self.q, self.weight)
 
     def survival(self) -> Floats:
         """`S_i` (K,)."""
