@@ -1,8 +1,9 @@
 """Which batches to measure, at which depths, in which order.
 
 At depth 0 every batch counts, because kernels switch at single sizes and the prompt costs
-nothing there. At depth the benchmark evaluates the prompt again for every row, so a few batches
-have to do: weights cost the same at every depth, attention grows smoothly with the batch.
+nothing there. At depth the benchmark evaluates the prompt again for every row, so as many
+batches are measured as the time allows, in an order that refines: weights cost the same at
+every depth, and what attention adds is interpolated.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-STEPS = 6
+STEPS = 4
 """Steps a row: short rows repeated in turn see a disturbance better than long ones."""
 
 _DENSE_TO = 16
@@ -48,10 +49,21 @@ def every_batch(max_draft: int) -> tuple[int, ...]:
     return tuple(range(1, max_draft + 2))
 
 
-def sparse_batches(largest: int) -> tuple[int, ...]:
-    """The two ends first, then what lies between: a run cut short still spans the range."""
-    inner = [batch for batch in (8, 4, 2, 12) if batch < largest]
-    return tuple(dict.fromkeys((1, largest, *inner)))
+def refining_batches(largest: int) -> tuple[int, ...]:
+    """1 and `largest`, then every batch between, each halving the widest gap that is left.
+
+    A run that is cut short anywhere has spread what it measured evenly.
+    """
+    order = [1, largest] if largest > 1 else [1]
+    gaps = [(1, largest)]
+    while gaps:
+        low, high = gaps.pop(0)
+        middle = (low + high) // 2
+        if middle in (low, high):
+            continue
+        order.append(middle)
+        gaps += [(low, middle), (middle, high)]
+    return tuple(order)
 
 
 def slot_batches(max_draft: int, slots: int) -> tuple[int, ...]:

@@ -72,11 +72,11 @@ async def rehearse(
                     left = deadline - time.monotonic()
                     if left <= 0 or len(reader.rounds) >= ENOUGH:
                         break
-                    timings = (await server.chat(prompt, tokens=TOKENS, within=left))["timings"]
-                    depths.append(timings["prompt_n"] + timings["predicted_n"] / 2)
+                    timings = (await server.chat(prompt, tokens=TOKENS, within=left)).timings
+                    depths.append(timings.prompt_n + timings.predicted_n / 2)
         except httpx.TimeoutException:
             pass
-        except (httpx.HTTPError, KeyError, TypeError, AutospecError, OSError) as error:
+        except (httpx.HTTPError, AutospecError, OSError) as error:
             return Rehearsal((), remark=f"no rehearsal: {error or type(error).__name__}")
     if not reader.rounds:
         return Rehearsal((), remark="no rehearsal: this engine's log does not show rounds")

@@ -176,47 +176,39 @@ class _Run:
             )
 
     async def costs_at_depth(self, depths: Sequence[int]) -> None:
-        """Sparse rows at each of `depths`, shallow first, as far as the time goes."""
+        """As many rows at each of `depths` as the time allows, shallow first."""
         # A prompt's token costs no more than a token of the widest batch seen so far.
         widest = max(self.rows["target"], key=lambda row: row.parallel)
         second_a_token = widest.step_ms / 1000 / widest.parallel
-        measured = 0
-        for index, wanted in enumerate(depths):
-            usable = (self.left - self._reserve) / (len(depths) - index)
-            depth = self._reachable(wanted, usable, second_a_token)
-            if depth <= measured:
-                continue
-            result = await self._sparse("target", depth, usable * 0.8)
-            if not result.rows:
-                self.skipped.append(f"depth {depth}: not one row in {usable * 0.8:.0f} s")
-                return
-            measured = depth
-            costs = [row.prompt_seconds / depth for row in result.rows if row.prompt_seconds]
-            second_a_token = min(costs, default=second_a_token)
+        reachable = self._reachable(depths, second_a_token)
+        largest = self._longest_useful_draft() + 1
+        for index, depth in enumerate(reachable):
+            usable = (self.left - self._reserve) / (len(reachable) - index)
+            job = Job("target", depth, grid.refining_batches(largest), passes=1)
+            result = await self._job(job, usable * (0.8 if self.launch.has_draft else 1.0))
+            if len(result.rows) < len(job.batches):
+                self.skipped.append(
+                    f"target, depth {depth}: the budget ended after {len(result.rows)} of "
+                    f"{len(job.batches)} batches; the others are interpolated"
+                )
             if self.launch.has_draft:
-                await self._sparse("draft", depth, usable * 0.2, batches=(1, 8))
+                job = Job("draft", depth, grid.refining_batches(largest), passes=1)
+                await self._job(job, usable * 0.2)
 
-    def _reachable(self, wanted: int, seconds: float, second_a_token: float) -> int:
-        """`wanted`, or the depth at which a few rows fit into `seconds`, which is said."""
-        a_token = second_a_token * _FEWEST_ROWS * 1.2
-        if wanted * a_token <= seconds:
-            return wanted
-        depth = max(0, int(seconds / a_token) // 256 * 256)
-        self.skipped.append(
-            f"depth {wanted}: a row takes about {wanted * second_a_token:.0f} s, more than the "
-            f"budget allows; the deepest measured is extrapolated"
-        )
-        return depth
-
-    async def _sparse(
-        self,
-        which: Literal["target", "draft"],
-        depth: int,
-        seconds: float,
-        batches: tuple[int, ...] = (),
-    ) -> JobResult:
-        batches = batches or grid.sparse_batches(self.settings.max_draft + 1)
-        return await self._job(Job(which, depth, batches, passes=2), seconds)
+    def _reachable(self, depths: Sequence[int], second_a_token: float) -> list[int]:
+        """Those of `depths` at which the budget allows a few rows; the others are said."""
+        seconds, reachable = self.left - self._reserve, []
+        for depth in depths:
+            rows = depth * second_a_token * _FEWEST_ROWS
+            if rows <= seconds:
+                reachable.append(depth)
+                seconds -= rows
+            else:
+                self.skipped.append(
+                    f"depth {depth}: a row takes up to {depth * second_a_token:.0f} s, too long "
+                    f"for this budget; costs there are extrapolated"
+                )
+        return reachable
 
     async def costs_of_slots(self, context: int) -> None:
         """Total batches of several slots, and what separate contexts add."""

@@ -77,15 +77,14 @@ class Supervisor:
             self._in_a_hurry.set()
 
     async def run(self) -> None:
-        """Look after the child until `stop`; a child that cannot be kept up stays `failed`."""
+        """Look after the child until `stop`, or until it has failed for good."""
         while not self._asked_to_stop.is_set():
             await self._one_life()
             if self.life.phase is Phase.FAILED:
-                await self._asked_to_stop.wait()
-            elif self.life.phase is Phase.BACKING_OFF and self.life.retry_at is not None:
+                return
+            if self.life.retry_at is not None:
                 await self._pause(self.life.retry_at - time.monotonic())
-        if self.life.phase is not Phase.FAILED:
-            self._enter(Phase.STOPPED, "asked to stop")
+        self._enter(Phase.STOPPED, "asked to stop")
 
     async def _one_life(self) -> None:
         self._enter(Phase.LOADING, self.setting.reason)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import httpx
 
@@ -15,7 +17,7 @@ from autospec.engine import process as processes
 from autospec.engine.failures import ExitCause, explain_exit
 from autospec.engine.launch import Endpoint
 from autospec.engine.metrics import ServerCounters, parse_metrics
-from autospec.engine.observe import SlotState, parse_slots
+from autospec.engine.observe import SlotState, Timings, parse_slots, parse_timings
 from autospec.errors import EngineOutputError, ServeError
 
 _TAIL_LINES = 60
@@ -30,6 +32,23 @@ class ServerDied(ServeError):
         super().__init__(cause.sentence)
         self.cause = cause
         self.tail = tuple(tail)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """`body` is the answer as JSON text."""
+
+    body: str
+    timings: Timings
+
+    @property
+    def text(self) -> str:
+        """What was written. EngineOutputError when the answer is not shaped as one."""
+        try:
+            content = json.loads(self.body)["choices"][0]["message"]["content"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise EngineOutputError("an unreadable completion", line=self.body) from error
+        return str(content)
 
 
 class Server:
@@ -66,9 +85,9 @@ class Server:
     def pid(self) -> int:
         return self.process.pid
 
-    async def ready(self, timeout: float) -> None:
-        """Wait until /health says ok. ServerDied when it ends first, ServeError at `timeout` s."""
-        deadline = time.monotonic() + timeout
+    async def ready(self, within: float) -> None:
+        """Wait until /health says ok: ServerDied if it ends first, ServeError after `within` s."""
+        deadline = time.monotonic() + within
         while True:
             if self.process.returncode is not None:
                 raise await self.died()
@@ -77,7 +96,7 @@ class Server:
                     return
             if time.monotonic() > deadline:
                 raise ServeError(
-                    f"llama-server was not ready after {timeout:.0f} s",
+                    f"llama-server was not ready after {within:.0f} s",
                     hint="raise [engine] start_timeout if the model needs longer to load",
                 )
             await asyncio.sleep(_POLL_SECONDS)
@@ -99,10 +118,11 @@ class Server:
         response.raise_for_status()
         return tuple(parse_slots(response.text))
 
-    async def chat(self, prompt: str, *, tokens: int, timeout: float) -> dict[str, Any]:
-        """A greedy chat completion of at most `tokens` tokens that uses no prompt cache.
+    async def chat(self, prompt: str, *, tokens: int, within: float) -> Completion:
+        """A greedy answer of at most `tokens` tokens that uses no prompt cache.
 
-        Returns the response; its `timings` carry the counts and times of the engine.
+        httpx.HTTPError when it fails or takes longer than `within` seconds, EngineOutputError
+        when the answer carries no timings.
         """
         response = await self.client.post(
             "/v1/chat/completions",
@@ -112,13 +132,12 @@ class Server:
                 "temperature": 0,
                 "cache_prompt": False,
             },
-            timeout=httpx.Timeout(timeout),
+            timeout=httpx.Timeout(within),
         )
         response.raise_for_status()
-        body = response.json()
-        if not isinstance(body, dict):
-            raise EngineOutputError("the server answered with no object", line=response.text)
-        return body
+        if (timings := parse_timings(response.content)) is None:
+            raise EngineOutputError("a completion without timings", line=response.text)
+        return Completion(response.text, timings)
 
     async def stop(self, grace: float = 10.0) -> int:
         """End it (SIGTERM, after `grace` s SIGKILL) and return its exit status."""

@@ -1,0 +1,51 @@
+"""`autospec calibrate`: measure without serving."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
+@click.option("--engine", type=click.Path(path_type=Path), help="llama-server, or its folder.")
+@click.option("--budget", type=click.FloatRange(min=1), help="Seconds it may take.")
+@click.option("--force", is_flag=True, help="Measure again what is already known.")
+@click.option("--json", "as_json", is_flag=True, help="Print costs and plan as JSON.")
+def command(
+    model: str | None,
+    config: Path | None,
+    engine: Path | None,
+    budget: float | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Measure what batches cost on this machine, and what that means.
+
+    MODEL is a name from the configuration; without it every model is measured. Stop the daemon
+    first: a server at work makes the figures worthless.
+    """
+    import asyncio
+
+    from rich.console import Console
+
+    from autospec.config.load import find_config, load
+    from autospec.daemon.calibrating import calibrate_models
+    from autospec.ui.calibration import calibration_json, print_calibration
+    from autospec.ui.progress import calibration_bar
+
+    loaded = load(find_config(config))
+    with calibration_bar(Console(stderr=True)) as on_progress:
+        found = asyncio.run(
+            calibrate_models(
+                loaded, model, engine=engine, budget=budget, force=force, on_progress=on_progress
+            )
+        )
+    if as_json:
+        click.echo(json.dumps([calibration_json(one) for one in found], indent=2))
+        return
+    for one in found:
+        print_calibration(one)

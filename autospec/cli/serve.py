@@ -1,0 +1,47 @@
+"""`autospec serve`: the daemon in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog="Without a file: autospec serve -- -m target.gguf -md draft.gguf -c 8192",
+)
+@click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
+@click.option("--engine", type=click.Path(path_type=Path), help="llama-server, or its folder.")
+@click.option("--no-calibrate", is_flag=True, help="Do not measure now; use what is known.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    config: Path | None, engine: Path | None, no_calibrate: bool, arguments: tuple[str, ...]
+) -> None:
+    """Run llama-server, tuned and watched.
+
+    ARGUMENTS, after --, are llama-server's own: they replace the configuration file.
+    """
+    import asyncio
+
+    from rich.console import Console
+
+    from autospec.config.from_command import config_from_command
+    from autospec.config.load import find_config, load, parse
+    from autospec.daemon.app import Daemon, Options
+    from autospec.ui import logs
+    from autospec.ui.progress import calibration_bar
+
+    logs.to_stderr()
+    if arguments:
+        imported = config_from_command(arguments, Path.cwd())
+        for note in imported.notes:
+            click.echo(f"note: {note}", err=True)
+        loaded = parse(imported.document, path=Path("command line"), base=Path.cwd())
+        origin = "command line"
+    else:
+        path = find_config(config)
+        loaded, origin = load(path), str(path)
+    with calibration_bar(Console(stderr=True)) as on_progress:
+        options = Options(engine, not no_calibrate, on_progress)
+        asyncio.run(Daemon(loaded, origin, options).run())

@@ -1,0 +1,129 @@
+"""The document that `autospec status --json` prints: plain data about everything that runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from autospec import __version__
+from autospec.calibration.result import Calibration
+from autospec.daemon.events import Events
+from autospec.daemon.setting import Setting
+from autospec.daemon.supervisor import Supervisor
+from autospec.daemon.tuner import Tuner
+from autospec.engine.find import Engine
+
+_EVENTS = 20
+
+
+def model_report(supervisor: Supervisor, tuner: Tuner) -> dict[str, Any]:
+    now = time.monotonic()
+    life, setting = supervisor.life, supervisor.setting
+    return {
+        "name": supervisor.name,
+        "state": str(life.phase),
+        "reason": life.reason,
+        "for_seconds": now - life.since,
+        "pid": supervisor.server.pid if supervisor.server else None,
+        "address": _address(supervisor),
+        "fault": supervisor.fault,
+        "deaths": len(life.deaths),
+        "restarts_for_tuning": supervisor.restarts,
+        "setting": _setting(setting),
+        "live": _live(supervisor, now),
+        "calibration": _calibration(tuner.model.calibration),
+        "decision": asdict(tuner.decision) if tuner.decision else None,
+    }
+
+
+def report(
+    models: list[dict[str, Any]],
+    *,
+    engine: Engine,
+    hardware: dict[str, Any],
+    events: Events,
+    config: str,
+    pid: int,
+    began: float,
+) -> dict[str, Any]:
+    """The whole document. `began` is monotonic; `events` come newest last."""
+    return {
+        "version": __version__,
+        "daemon": {"pid": pid, "for_seconds": time.monotonic() - began, "config": config},
+        "engine": {
+            "path": str(engine.server),
+            "version": engine.version,
+            "identity": engine.identity,
+            "build_date": engine.build_date,
+            "applier": "scalar",
+        },
+        "hardware": hardware,
+        "models": models,
+        "events": [asdict(event) for event in list(events.kept)[-_EVENTS:]],
+    }
+
+
+def _address(supervisor: Supervisor) -> str:
+    endpoint = supervisor.charge.endpoint
+    if endpoint.socket is not None:
+        return f"unix:{endpoint.socket}"
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"http://{host}:{endpoint.port}"
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    speculation, plan = setting.speculation, setting.plan
+    return {
+        "type": ",".join(speculation.types) or "off",
+        "n_max": speculation.n_max,
+        "n_min": speculation.n_min,
+        "p_min": speculation.p_min,
+        "sources": dict(setting.sources),
+        "why": setting.reason,
+        "thresholds": plan.policy.to_json()["thresholds"] if plan else None,
+        "predicted_rate": plan.rate if plan else None,
+        "predicted_plain_rate": plan.plain_rate if plan else None,
+        "unsure": plan.unsure if plan else None,
+        "basis": asdict(setting.basis),
+    }
+
+
+def _live(supervisor: Supervisor, now: float) -> dict[str, Any]:
+    watch, plan = supervisor.watch, supervisor.setting.plan
+    rate, total = watch.mean_rate, watch.total
+    plain = plan.plain_rate / supervisor.setting.basis.busy if plan else None
+    positions = [
+        {"position": index + 1, "share": count / total.drafts if total.drafts else None}
+        for index, count in enumerate(total.per_position)
+    ]
+    return {
+        "busy": watch.busy_now,
+        "slots": supervisor.charge.launch.slots,
+        "depth": watch.depth,
+        "rate": watch.rate(now),
+        "mean_rate": rate,
+        "tokens": total.predicted,
+        "rounds": total.drafts,
+        "drafted": total.drafted,
+        "accepted": total.accepted,
+        "acceptance": total.accepted / total.drafted if total.drafted else None,
+        "by_position": positions,
+        "gain_predicted": plan.rate / plan.plain_rate if plan and plan.speculate else None,
+        "gain_measured": rate / plain if rate and plain else None,
+    }
+
+
+def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:
+    if calibration is None:
+        return None
+    return {
+        "made_at": calibration.made_at,
+        "seconds": calibration.seconds,
+        "depths": list(calibration.surface.depths),
+        "max_draft": calibration.max_draft,
+        "rounds": len(calibration.rounds),
+        "skipped": list(calibration.skipped),
+        "remarks": list(calibration.remarks),
+        "unsure": calibration.unsure,
+    }

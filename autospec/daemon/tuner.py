@@ -1,0 +1,91 @@
+"""Follows one model's traffic and says when another setting should be put in force."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+
+from autospec.config.schema import RetuneSection
+from autospec.daemon import memory
+from autospec.daemon.choose import Model, choose, cost_of, survival_of
+from autospec.daemon.memory import Learned
+from autospec.daemon.retune import Decision, Observed, decide, due
+from autospec.daemon.setting import Setting
+from autospec.daemon.watch import Watch
+from autospec.tuning.projection import scalar_rate
+
+
+class Tuner:
+    """`reconsider` is called by the owner of the child; `decision` tells what it thought last."""
+
+    def __init__(self, model: Model, settings: RetuneSection) -> None:
+        self.model = model
+        self.decision: Decision | None = None
+        self._settings = settings
+        self._asked: float | None = None
+        self._restarts: list[float] = []
+
+    def first(self) -> Setting:
+        return choose(self.model)
+
+    def reconsider(self, current: Setting, watch: Watch) -> Setting | None:
+        """Another setting when it pays to restart for it right now, else None."""
+        if self.model.calibration is None:
+            return None
+        now = time.monotonic()
+        waiting = self.decision is not None and self.decision.action == "wait"
+        observed = Observed(
+            now=now,
+            traffic_since=watch.began,
+            rounds=watch.total.drafts,
+            idle=watch.idle,
+            asked=None if waiting and watch.idle else self._asked,
+            restarts=self._restarts,
+        )
+        if not due(observed, self._settings, speculating=current.speculation.on):
+            return None
+        self._asked = now
+        self._learn(current, watch)
+        candidate = choose(self.model)
+        self.decision = decide(current, candidate, self._rate(current), observed, self._settings)
+        if self.decision.action != "restart":
+            return None
+        self._restarts.append(now)
+        return candidate
+
+    def _learn(self, current: Setting, watch: Watch) -> None:
+        """Take in what this child's traffic shows, and keep it for the next start."""
+        speculation = current.speculation
+        if watch.depth is None or watch.busy is None:
+            return
+        known = self.model.learned
+        if speculation.on:
+            known = Learned(
+                speculation.n_max,
+                speculation.n_min,
+                speculation.p_min,
+                watch.total,
+                watch.depth,
+                watch.busy,
+            )
+        elif known is not None:
+            known = replace(known, depth=watch.depth, busy=watch.busy)
+        self.model = replace(self.model, learned=known)
+        if known is not None and self.model.calibration is not None:
+            with contextlib.suppress(OSError):  # A full disk never stops serving.
+                memory.save(self.model.calibration.key, known)
+
+    def _rate(self, current: Setting) -> float:
+        """Predicted tokens/s of the setting in force, under what is known now."""
+        cost = cost_of(self.model)
+        speculation = current.speculation
+        if not speculation.on:
+            return cost.plain_rate
+        return scalar_rate(
+            cost,
+            survival_of(self.model),
+            n_max=speculation.n_max,
+            n_min=speculation.n_min,
+            p_min=speculation.p_min,
+        )
