@@ -17,8 +17,8 @@ def command(ctx: click.Context, config: Path | None, as_json: bool) -> None:
 
     Exits with 0 if there is none, with 2 if there are any.
     """
-    from autospec.config.check import check  # noqa: PLC0415
-    from autospec.config.load import find_config  # noqa: PLC0415
+    from autospec.config.check import check
+    from autospec.config.load import find_config
 
     report = check(find_config(config))
     if as_json:

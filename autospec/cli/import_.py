@@ -20,7 +20,7 @@ def command(words: tuple[str, ...], output: Path | None) -> None:
 
     Give it as one quoted text, or its words after a `--`. Nothing is started.
     """
-    from autospec.config.importing import import_command  # noqa: PLC0415
+    from autospec.config.importing import import_command
 
     document, remarks = import_command(words, Path.cwd(), output)
     if output is None:

@@ -12,10 +12,10 @@ import click
 def command(example: bool) -> None:
     """Print the JSON schema of autospec.toml, for editors that complete and check it."""
     if example:
-        from autospec.config.example import example as documented  # noqa: PLC0415
+        from autospec.config.example import example as documented
 
         click.echo(documented(), nl=False)
     else:
-        from autospec.config.json_schema import published  # noqa: PLC0415
+        from autospec.config.json_schema import published
 
         click.echo(json.dumps(published(), indent=2))

@@ -135,8 +135,11 @@ class _Given:
             return str(self._cwd / value)
 
     def peek(self, *names: str) -> str | None:
-        values = (option.values for option in self._options if option.name in names)
-        return next((value[0] for value in values if value), None)
+        """The value that `take` would give, of whichever name comes last."""
+        values = [
+            option.values[0] for option in self._options if option.name in names and option.values
+        ]
+        return values[-1] if values else None
 
     def rest(self) -> list[list[str]]:
         """What is left and may be passed on, one flag with its values each."""

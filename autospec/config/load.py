@@ -137,7 +137,7 @@ def parse(text: str, *, path: Path, base: Path | None = None) -> Config:
             Fault(
                 path,
                 positions.line(finding.location),
-                ".".join(map(str, finding.location)),
+                _dotted(finding.location),
                 finding.message,
                 finding.expected,
                 finding.nearest,
@@ -160,6 +160,11 @@ def read_toml(text: str, path: Path) -> dict[str, Any]:
     raise ConfigFaults((Fault(path, line, "", message),))
 
 
+def _dotted(location: Location) -> str:
+    parts = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
+    return "".join(parts).removeprefix(".")
+
+
 def _split_syntax_error(message: str) -> tuple[str, int | None]:
     found = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", message)
     if found is None:
@@ -180,8 +185,16 @@ def _shaped(data: dict[str, Any], base: Path) -> tuple[Config, list[Finding]]:
     sound = copy.deepcopy(data)
     for detail in details:
         _drop(sound, detail["loc"])
-    found = [_finding(detail) for detail in details]
-    return Config.model_validate(sound, context=context), list(dict.fromkeys(found))
+    return Config.model_validate(sound, context=context), [
+        _finding(detail)
+        for detail in details
+        if not any(_surrounds(detail["loc"], other["loc"]) for other in details)
+    ]
+
+
+def _surrounds(outer: Location, inner: Location) -> bool:
+    """A list whose elements are faulty also counts as too short."""
+    return len(outer) < len(inner) and inner[: len(outer)] == outer
 
 
 def _drop(data: dict[str, Any], location: Location) -> None:

@@ -206,7 +206,7 @@ def _missing(location: Location, path: Path) -> Finding:
         beside = [entry.name for entry in path.parent.iterdir()]
     except (OSError, ValueError):
         beside = []
-    near = difflib.get_close_matches(path.name, beside, n=1)
+    near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
     return Finding(location, f"{path} does not exist", nearest=near[0] if near else None)
 
 
