@@ -133,10 +133,15 @@ def cut_vector(trace: Trace, survival: SurvivalModel, policy: Policy) -> Cut:
     if not policy.drafts:
         none = np.zeros(len(trace), dtype=np.intp)
         return Cut(none, none)
-    levels = np.clip(np.searchsorted(EDGES, trace.p, side="right") - 1, 0, len(survival.p) - 1)
-    q = survival.q[np.arange(trace.n_max), levels]
-    stop = np.cumprod(q, axis=1) < np.array(policy.thresholds)[: trace.n_max]
-    return cut_where(trace, stop, trace.n_max)
+    survived = np.cumprod(calibrated(survival, trace.p), axis=1)
+    return cut_where(trace, survived < np.array(policy.thresholds)[: trace.n_max], trace.n_max)
+
+
+def calibrated(survival: SurvivalModel, p: Floats) -> Floats:
+    """Acceptance that `survival` believes in for reported `p` (R, k) at positions 1…k."""
+    levels = np.clip(np.searchsorted(EDGES, p, side="right") - 1, 0, len(survival.p) - 1)
+    q: Floats = survival.q[np.arange(p.shape[1]), levels]
+    return q
 
 
 def cut_oracle(cost: RoundCost, trace: Trace) -> Cut:
@@ -166,14 +171,19 @@ def best_fixed(cost: RoundCost, trace: Trace) -> tuple[int, float]:
     return best + 1, rates[best]
 
 
-def best_scalar(cost: RoundCost, trace: Trace) -> tuple[Triple, float]:
-    """The triple that does best on `trace`, of all n_max, n_min to 3 and p_min by 0.05."""
-    triples = [
-        Triple(n_max, n_min, p_min)
-        for n_max in range(1, trace.n_max + 1)
+def every_triple(n_max: int) -> list[Triple]:
+    """All settings of n_max to the given one, n_min to 3 and p_min by 0.05."""
+    return [
+        Triple(length, n_min, p_min)
+        for length in range(1, n_max + 1)
         for p_min in P_MIN_GRID
-        for n_min in range(min(n_max, N_MIN_TOP) + 1)
+        for n_min in range(min(length, N_MIN_TOP) + 1)
     ]
+
+
+def best_scalar(cost: RoundCost, trace: Trace) -> tuple[Triple, float]:
+    """The triple that does best on `trace`, and its rate."""
+    triples = every_triple(trace.n_max)
     rates = [rate(cost, trace, cut_scalar(trace, triple)) for triple in triples]
     best = int(np.argmax(rates))
     return triples[best], rates[best]

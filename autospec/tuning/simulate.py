@@ -1,0 +1,233 @@
+"""Simulated phases: one static triple against settings that follow what is happening.
+
+The tuner here runs the code that the daemon runs (calibrated costs, learned acceptance, the
+optimal rule for the slots and the depth at hand, drift detection) on rounds of a `Mixture`,
+in the order in which they come, with what it has learned so far. The static triple is the best
+of all for the whole mixture in hindsight; both play the same rounds on the same machine. The
+tuner has the live actions only: to draft by thresholds, or not to draft with the draft loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autospec.tuning.cost import (
+    NO_OVERHEAD,
+    DraftCost,
+    RoundOverhead,
+    fit_overhead,
+    round_cost,
+)
+from autospec.tuning.drift import Detector, acceptance_surprise, watch_acceptance
+from autospec.tuning.observations import Round
+from autospec.tuning.replay import (
+    Cut,
+    Trace,
+    Triple,
+    calibrated,
+    cut_scalar,
+    cut_vector,
+    every_triple,
+    tokens,
+)
+from autospec.tuning.stopping import Policy, solve
+from autospec.tuning.survival import SurvivalModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from autospec.tuning.cost import CostSurface
+    from autospec.tuning.mixture import Machine, Mixture, Phase
+
+    Floats = NDArray[np.float64]
+
+BLOCK = 32
+"""Steps between two looks at what was learned."""
+
+WINDOW = 64
+"""Rounds that are believed after acceptance has changed."""
+
+PROBE = 32
+"""Where drafting does not pay, one step in this many drafts anyway, to see when it would."""
+
+PROBE_LENGTH = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Tuner:
+    """What is believed after the rounds seen so far; a value, replaced by `observe`."""
+
+    target: CostSurface
+    draft: DraftCost
+    belief: SurvivalModel
+    overhead: RoundOverhead = NO_OVERHEAD
+    recent: tuple[Round, ...] = ()
+    acceptance: Detector = field(default_factory=watch_acceptance)
+    alarms: int = 0
+
+    def policy(self, slots: int, depth: float) -> Policy:
+        """The best rule for this load and depth under all that is believed."""
+        cost = round_cost(
+            self.target,
+            self.draft,
+            n_max=self.belief.n_max,
+            depth=depth,
+            slots=slots,
+            overhead=self.overhead,
+        )
+        return solve(cost, self.belief)
+
+    def observe(self, rounds: Sequence[Round], slots: int, depth: float) -> Tuner:
+        """Learn from a block of rounds; forget the rest where acceptance has changed."""
+        drafted = [one for one in rounds if one.drafted]
+        recent = (*self.recent, *drafted)[-WINDOW:]
+        detector = self.acceptance
+        for one in drafted:
+            survival = np.cumprod(calibrated(self.belief, np.array([one.p]))[0])
+            detector = detector.observe(acceptance_surprise(one.accepted, survival.tolist()))
+        changed = detector.alarm is not None
+        belief = (
+            SurvivalModel.from_rounds(recent, self.belief.n_max)
+            if changed
+            else self.belief.update(drafted)
+        )
+        overhead = self.overhead
+        if slots == 1:
+            overhead = fit_overhead(rounds, self.target, self.draft, depth)
+        return replace(
+            self,
+            belief=belief,
+            overhead=overhead,
+            recent=recent,
+            acceptance=detector.reset() if changed else detector,
+            alarms=self.alarms + changed,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """Tokens per second by phase and over all; `triple` is the best single one in hindsight."""
+
+    phases: tuple[Phase, ...]
+    tuned: tuple[float, ...]
+    static: tuple[float, ...]
+    best_of_phase: tuple[float, ...]
+    triple: Triple
+    alarms: int
+
+    def total(self, rates: Sequence[float]) -> float:
+        """The rate over all phases of contenders that had `rates` in each."""
+        seconds = sum(p.tokens / rate for p, rate in zip(self.phases, rates, strict=True))
+        return sum(phase.tokens for phase in self.phases) / seconds
+
+    @property
+    def ratio(self) -> float:
+        """How much faster the tuner was than the best single static triple."""
+        return self.total(self.tuned) / self.total(self.static)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A stretch at one load and depth: `trace` holds `slots` full drafts a step, enough of them."""
+
+    slots: int
+    depth: float
+    tokens: int
+    trace: Trace
+
+
+def simulate(mixture: Mixture) -> Result:
+    """Play the whole mixture: the tuner once through, and every triple on the same rounds."""
+    parts = [_parts(mixture, index) for index in range(len(mixture.phases))]
+    random = np.random.default_rng((mixture.seed, 0))
+    target, draft = mixture.machine.calibrated(random)
+    tuner = Tuner(target, DraftCost("autoregressive", draft), SurvivalModel.prior(mixture.n_max))
+    tuned = []
+    for phase in parts:
+        made, spent = 0, 0.0
+        for part in phase:
+            tuner, part_made, part_ms = _play(tuner, mixture.machine, part, random)
+            made, spent = made + part_made, spent + part_ms
+        tuned.append(1000 * made / spent)
+    triples = every_triple(mixture.n_max)
+    ms = np.array(
+        [
+            [sum(_static_ms(mixture.machine, part, triple) for part in phase) for triple in triples]
+            for phase in parts
+        ]
+    )
+    best = int(np.argmin(ms.sum(axis=0)))
+    wanted = np.array([phase.tokens for phase in mixture.phases])
+    return Result(
+        phases=mixture.phases,
+        tuned=tuple(tuned),
+        static=tuple((1000 * wanted / ms[:, best]).tolist()),
+        best_of_phase=tuple((1000 * wanted / ms.min(axis=1)).tolist()),
+        triple=triples[best],
+        alarms=tuner.alarms,
+    )
+
+
+def _parts(mixture: Mixture, index: int) -> list[Part]:
+    phase = mixture.phases[index]
+    text = mixture.texts[phase.text]
+    parts = []
+    for number, (depth, tokens_) in enumerate(phase.segments()):
+        random = np.random.default_rng((mixture.seed, 1, index, number))
+        steps = -(-tokens_ // phase.slots)
+        trace = mixture.draw(text, steps * phase.slots, random)
+        parts.append(Part(phase.slots, depth, tokens_, trace))
+    return parts
+
+
+def _static_ms(machine: Machine, part: Part, triple: Triple) -> float:
+    """Time in which `triple` makes the tokens of `part`, at its mean rate over all the rounds."""
+    cut = cut_scalar(part.trace, triple)
+    drafting, verifying = machine.round_ms(cut, part.slots, part.depth)
+    made = tokens(part.trace, cut).sum()
+    return float((drafting.sum() + verifying.sum()) * part.tokens / made)
+
+
+def _play(
+    tuner: Tuner, machine: Machine, part: Part, random: np.random.Generator
+) -> tuple[Tuner, int, float]:
+    """Let `tuner` write `part`, learning block by block; returns tokens made and ms spent."""
+    made, spent, row = 0, 0.0, 0
+    while made < part.tokens:
+        rows = np.arange(row, min(row + BLOCK * part.slots, len(part.trace)))
+        row = int(rows[-1]) + 1
+        block = part.trace.pick(rows)
+        policy = tuner.policy(part.slots, part.depth)
+        cut = cut_vector(block, tuner.belief, policy) if policy.drafts else _probing(block, part)
+        drafting, verifying = machine.round_ms(cut, part.slots, part.depth)
+        noise = np.exp(random.normal(0.0, machine.round_noise, (2, len(drafting))))
+        drafting, verifying = drafting * noise[0], verifying * noise[1]
+        made += int(tokens(block, cut).sum())
+        spent += float(drafting.sum() + verifying.sum())
+        seen = _reported(
+            block, cut, np.repeat(drafting, part.slots), np.repeat(verifying, part.slots)
+        )
+        tuner = tuner.observe(seen, part.slots, part.depth)
+    return tuner, made, spent
+
+
+def _probing(block: Trace, part: Part) -> Cut:
+    """No drafting, but in one step of `PROBE`."""
+    probed = (np.arange(len(block)) // part.slots) % PROBE == 0
+    length = np.where(probed, PROBE_LENGTH, 0)
+    return Cut(length, length)
+
+
+def _reported(block: Trace, cut: Cut, drafting: Floats, verifying: Floats) -> list[Round]:
+    """The rounds as telemetry tells them: what was sent to the target, and how that went."""
+    return [
+        Round(tuple(p[:kept].tolist()), int(min(accepted, kept)), float(draft_ms), float(verify_ms))
+        for p, kept, accepted, draft_ms, verify_ms in zip(
+            block.p, cut.kept, block.accepted, drafting, verifying, strict=True
+        )
+    ]
