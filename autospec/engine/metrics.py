@@ -49,9 +49,10 @@ class ServerCounters:
 
     `predicted` tokens took `predicted_seconds`, which the server prints with six significant
     digits. `prompt_seconds` leaves out a part that the requests' own `prompt_ms` has (a quarter
-    to a half with a draft loaded, build 11434). `decodes` leaves out verification. `drafts` counts rounds with a draft, `drafted`
-    and `accepted` their tokens; `per_position` is empty until a first draft was verified.
-    `busy`, the requests under way, is the one gauge: scrapes do not reset it.
+    to a half with a draft loaded, build 11434). `decodes` leaves out verification. `drafts`
+    counts rounds with a draft, `drafted` and `accepted` their tokens; `per_position` is empty
+    until a first draft was verified. `busy`, the requests under way, is the one gauge: scrapes
+    do not reset it.
     """
 
     predicted: int | None = None
