@@ -198,11 +198,18 @@ def _surrounds(outer: Location, inner: Location) -> bool:
 
 
 def _drop(data: dict[str, Any], location: Location) -> None:
-    """Take out the option at `location`: the whole list if one element is at fault."""
-    *outer, last = (str(key) for key in location if key != _IN_KEY)
-    table = data
+    """Take out the option at `location`.
+
+    Of a list one element is at fault: an argument is blanked, so that the others are still
+    looked at; a list of numbers goes as a whole.
+    """
+    *outer, last = (key for key in location if key != _IN_KEY)
+    table: Any = data
     for key in outer:
         inner = table.get(key)
+        if isinstance(inner, list) and key == "extra":
+            inner[int(last)] = ""
+            return
         if not isinstance(inner, dict):
             last = key
             break

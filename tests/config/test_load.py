@@ -144,6 +144,7 @@ p_min = 1.5
         (2, "models.chat.path", "target.gguf"),
         (3, "models.chat.slots", None),
         (4, "models.chat.n-max", "n_max"),
+        (7, "models.chat.extra[2]", None),
         (8, "models.chat.extra[4]", None),
         (12, "server.listen", None),
         (14, "retun", "retune"),
