@@ -47,16 +47,25 @@ BLOCK = 16
 """Rounds that both maps predict before they are learned from."""
 
 
+def _kept(old: float, new: float, memory: float) -> float:
+    """What is kept of `old` rounds' evidence when `new` ones come: never worth over `memory`."""
+    return math.exp(-new / memory) * min(1.0, memory / max(old, 1.0))
+
+
 @dataclass(frozen=True, eq=False)
 class RoundEvidence:
-    """Counts from full rounds: `trials` and `hits` are (K, M), by position and level of p.
+    """Counts from full rounds: `trials`, `hits` and `cut` are (K, M), by position and level of p.
 
-    A trial is a token whose predecessors were all accepted. `losses` are the (faded) log losses
-    of the logistic and the isotonic map, each on rounds it had not seen yet.
+    A trial is a verified token whose predecessors were all accepted; what comes after a mismatch
+    is conditioned on a wrong text and tells nothing. `cut` counts tokens at which a stopping
+    rule ended a draft that was right so far: without them the rule's own choices would pass for
+    the draft's confidence. `losses` are the (faded) log losses of the logistic and the isotonic
+    map, each on rounds it had not seen yet.
     """
 
     trials: Floats
     hits: Floats
+    cut: Floats
     rounds: float = 0.0
     losses: tuple[float, float] = (0.0, 0.0)
 
@@ -65,7 +74,7 @@ class RoundEvidence:
         if n_max < 0:
             raise ValueError("n_max is not negative")
         zeros = np.zeros((n_max, len(BINS)))
-        return cls(zeros, zeros)
+        return cls(zeros, zeros, zeros)
 
     def add(self, rounds: Sequence[Round], *, memory: float) -> RoundEvidence:
         """With `rounds` (the oldest first) added, older ones faded by e over `memory` rounds."""
@@ -75,8 +84,8 @@ class RoundEvidence:
         return evidence
 
     def _add_block(self, rounds: Sequence[Round], memory: float) -> RoundEvidence:
-        trials, hits = _tally(rounds, len(self.trials))
-        keep = math.exp(-len(rounds) / memory)
+        trials, hits, cut = _tally(rounds, len(self.trials))
+        keep = _kept(self.rounds, len(rounds), memory)
         losses = self.losses
         if self.rounds >= BLOCK:
             features = self.features()
@@ -88,6 +97,7 @@ class RoundEvidence:
         return RoundEvidence(
             keep * self.trials + trials,
             keep * self.hits + hits,
+            keep * self.cut + cut,
             keep * self.rounds + len(rounds),
             losses,
         )
@@ -119,24 +129,31 @@ class RoundEvidence:
         return self.best_map()(self.features()).reshape(self.trials.shape)
 
 
-def _tally(rounds: Sequence[Round], n_max: int) -> tuple[Floats, Floats]:
-    """Trials and hits of `rounds` by position and level of p, each (n_max, M)."""
-    position: list[int] = []
-    level: list[float] = []
-    hit: list[bool] = []
+def _tally(rounds: Sequence[Round], n_max: int) -> tuple[Floats, Floats, Floats]:
+    """Trials, hits and cuts of `rounds` by position and level of p, each (n_max, M)."""
+    told: list[tuple[int, float, bool]] = []
+    cut: list[tuple[int, float]] = []
     for one in rounds:
-        told = min(one.accepted + 1, one.drafted, n_max)
-        position.extend(range(told))
-        level.extend(one.p[:told])
-        hit.extend(i < one.accepted for i in range(told))
-    shape = (n_max, len(BINS))
-    at = np.searchsorted(EDGES, np.array(level, dtype=np.float64), side="right")
-    column = np.clip(at - 1, 0, len(BINS) - 1)
-    cell = np.array(position, dtype=np.intp) * len(BINS) + column
-    size = n_max * len(BINS)
-    trials = np.bincount(cell, minlength=size).astype(np.float64)
-    hits = np.bincount(cell, weights=np.array(hit, dtype=np.float64), minlength=size)
-    return trials.reshape(shape), hits.astype(np.float64).reshape(shape)
+        if not 0 <= one.accepted <= one.drafted:
+            raise ValueError(f"more accepted than drafted: {one}")
+        end = min(one.accepted + 1, one.drafted, n_max)
+        told.extend((i, one.p[i], i < one.accepted) for i in range(end))
+        if one.cut_p is not None and one.accepted == one.drafted < n_max:
+            cut.append((one.drafted, one.cut_p))
+    trials = _count([(i, p) for i, p, _ in told], n_max)
+    hits = _count([(i, p) for i, p, hit in told if hit], n_max)
+    return trials, hits, _count(cut, n_max)
+
+
+def _count(cells: Sequence[tuple[int, float]], n_max: int) -> Floats:
+    """How often each (position, level of p) occurs, (n_max, M)."""
+    position = np.array([i for i, _ in cells], dtype=np.intp)
+    p = np.array([p for _, p in cells], dtype=np.float64)
+    if not np.all((p >= 0) & (p <= 1)):
+        raise ValueError("a draft reported a probability outside [0, 1]")
+    level = np.clip(np.searchsorted(EDGES, p, side="right") - 1, 0, len(BINS) - 1)
+    counts = np.bincount(position * len(BINS) + level, minlength=n_max * len(BINS))
+    return counts.astype(np.float64).reshape(n_max, len(BINS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +199,7 @@ class CounterEvidence:
         empty = max(0, counters.predicted - counters.accepted - counters.drafts)
         empty = empty if counters.predicted and self.p_min > 0 else 0
         count = counters.drafts + empty
-        keep = math.exp(-count / memory)
+        keep = _kept(self.rounds, count, memory)
         length = max(len(per_position), len(self.accepted))
         accepted = np.zeros(length)
         accepted[: len(self.accepted)] = keep * self.accepted

@@ -12,13 +12,16 @@ class Round:
     `p[i]` is the probability that the draft reported for its token i (softmax over its top
     candidates); `accepted` counts the leading tokens that the target accepted. Times in ms,
     None where not observed: `draft_ms` all drafting, `verify_ms` the target's batch and
-    whatever the draft does with it.
+    whatever the draft does with it. `cut_p` is what the draft reported for the token at which a
+    stopping rule ended the draft, and which was therefore not verified; None where no rule did,
+    or none is known.
     """
 
     p: tuple[float, ...]
     accepted: int
     draft_ms: float | None = None
     verify_ms: float | None = None
+    cut_p: float | None = None
 
     @property
     def drafted(self) -> int:

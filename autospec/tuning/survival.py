@@ -33,13 +33,14 @@ from autospec.tuning.evidence import (
     CounterEvidence,
     RoundEvidence,
 )
+from autospec.tuning.observations import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from autospec.tuning.observations import Counters, Round
+    from autospec.tuning.observations import Round
 
     Floats = NDArray[np.float64]
 
@@ -98,9 +99,11 @@ class SurvivalModel:
 
         Only positions up to and including the first mismatch tell about acceptance.
         """
-        if prior is not None and isinstance(prior.evidence, RoundEvidence):
-            return prior.update(rounds, memory=np.inf)
-        return _from_round_evidence(RoundEvidence.empty(n_max).add(rounds, memory=np.inf))
+        if prior is None:
+            return _from_round_evidence(RoundEvidence.empty(n_max).add(rounds, memory=np.inf))
+        if prior.n_max != n_max:
+            raise ValueError(f"a belief about {prior.n_max} positions is no prior for {n_max}")
+        return prior.update(rounds, memory=np.inf)
 
     @classmethod
     def from_counters(
@@ -114,26 +117,25 @@ class SurvivalModel:
 
         What they identify, and how short drafts are told from misses: see `CounterEvidence`.
         """
-        if prior is not None and isinstance(prior.evidence, CounterEvidence):
-            same = prior.evidence.p_min == p_min_used and len(prior.strength) == n_max
-            if same:
-                return prior.update(counters, memory=np.inf)
+        if prior is not None:
+            known = prior.evidence
+            if not isinstance(known, CounterEvidence) or known.p_min != p_min_used:
+                raise ValueError("the prior comes from something else than counters under p_min")
+            return prior.update(counters, memory=np.inf)
         evidence = CounterEvidence.empty(n_max, p_min_used).add(counters, memory=np.inf)
         return _from_counter_evidence(evidence)
 
     def update(self, seen: Sequence[Round] | Counters, *, memory: float = MEMORY) -> SurvivalModel:
         """The belief after `seen`; earlier evidence fades by e over `memory` rounds.
 
-        A model takes what it was made from: rounds, or counters under one setting; rounds also
-        replace a belief that came from counters. Raises TypeError for counters on rounds.
+        A model takes what it was made from, rounds or counters under one setting. Raises
+        TypeError for anything else.
         """
-        if isinstance(self.evidence, CounterEvidence):
-            if not isinstance(seen, (list, tuple)):
-                return _from_counter_evidence(self.evidence.add(seen, memory=memory))  # type: ignore[arg-type]
-            return SurvivalModel.from_rounds(seen, len(self.strength))
-        if self.evidence is None or not isinstance(seen, (list, tuple)):
-            raise TypeError("this model was not made from such observations")
-        return _from_round_evidence(self.evidence.add(seen, memory=memory))
+        if isinstance(self.evidence, CounterEvidence) and isinstance(seen, Counters):
+            return _from_counter_evidence(self.evidence.add(seen, memory=memory))
+        if isinstance(self.evidence, RoundEvidence) and not isinstance(seen, Counters):
+            return _from_round_evidence(self.evidence.add(seen, memory=memory))
+        raise TypeError("this belief was not made from such observations")
 
     @property
     def n_max(self) -> int:
@@ -195,9 +197,10 @@ def _from_round_evidence(evidence: RoundEvidence) -> SurvivalModel:
     The distribution of p at a position leans on that over all positions (worth PRIOR_ROUNDS),
     which itself leans on the prior.
     """
-    pooled = evidence.trials.sum(axis=0) + PRIOR_ROUNDS * PRIOR_P
+    shown = evidence.trials + evidence.cut
+    pooled = shown.sum(axis=0) + PRIOR_ROUNDS * PRIOR_P
     pooled = pooled / pooled.sum()
-    weight = evidence.trials + PRIOR_ROUNDS * pooled
+    weight = shown + PRIOR_ROUNDS * pooled
     weight = weight / weight.sum(axis=1, keepdims=True)
     return SurvivalModel(
         p=BINS,
