@@ -7,7 +7,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --quiet
 ENGINE ?= $(AUTOSPEC_ENGINE)
 HELPERS := $(wildcard tests/*.py)
 
@@ -24,7 +24,7 @@ help:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "error: autospec needs Python 3.11 or newer; $(PYTHON) is" \
-	    "$$($(PYTHON) --version 2>&1 || true)"; \
+	    "$$($(PYTHON) --version 2>&1 | sed 1q)"; \
 	  echo "  try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from autospec import paths
-from autospec.demo.blocks import Recipe, derive, open_source
+from autospec.demo.blocks import Recipe, check_gguf, derive, open_source
 from autospec.errors import ModelError
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ def ensure_models(progress: Progress, folder: Path | None = None) -> DemoModels:
         manifest = _Manifest(folder)
         source_ready = manifest.has(SOURCE, SOURCE_SHA256)
         missing = [name for name, made in DERIVED.items() if not manifest.has(name, _key(made))]
+        if missing:
+            check_gguf()
         _check_space(folder, missing, source_ready=source_ready)
         if not source_ready:
             _fetch(folder, progress)

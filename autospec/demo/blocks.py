@@ -8,6 +8,7 @@ that is, a draft of lower quality.
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,22 +52,28 @@ class _Part:
     zero: bool = False
 
 
-def open_source(path: Path) -> GGUFReader:
-    """Open `path` for `derive`; its tensors are mapped, not read."""
-    try:
-        from gguf import GGUFReader  # noqa: PLC0415
-    except ImportError as error:
+def check_gguf() -> None:
+    """Raise ModelError where `open_source` and `derive` lack the package that they need."""
+    if importlib.util.find_spec("gguf") is None:
         raise ModelError(
             "making the demo models needs the Python package gguf",
-            hint="install it: pip install 'autospec[demo]'",
-        ) from error
+            hint="install it: pip install 'gguf>=0.17'",
+        )
+
+
+def open_source(path: Path) -> GGUFReader:
+    """Open `path` for `derive`; its tensors are mapped, not read."""
+    from gguf import GGUFReader  # noqa: PLC0415
+
     return GGUFReader(path)
 
 
 def derive(
     source: GGUFReader, destination: Path, recipe: Recipe, advance: Callable[[int], None]
 ) -> None:
-    """Write the model of `recipe` to `destination`, one tensor in memory at a time.
+    """Write the model of `recipe` to `destination`; memory stays bounded however deep it is.
+
+    One tensor at a time is held, and those of the block that idle blocks repeat.
 
     `advance` is told the bytes of each tensor after it is written.
     """
@@ -82,14 +89,14 @@ def derive(
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        converted: dict[tuple[str, bool], Any] = {}
+        repeated: dict[tuple[str, bool], Any] = {}
         for part in parts:
             key = (part.source.name, part.zero)
-            data = converted.get(key)
+            data = repeated.get(key)
             if data is None:
                 data = _data(part, recipe)
-            if part.source.name.startswith(f"blk.{recipe.keep[0]}."):
-                converted[key] = data
+                if part.source.name.startswith(f"blk.{recipe.keep[0]}."):
+                    repeated[key] = data
             writer.write_tensor_data(data)
             advance(data.nbytes)
     finally:

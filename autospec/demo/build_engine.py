@@ -10,6 +10,7 @@ environment. Progress goes to stderr, the engine's place to stdout.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import os
 import re
@@ -32,6 +33,8 @@ MEMORY_PER_JOB = 2 * GIB
 MOST_JOBS = 8
 DISK = 3 * GIB
 MINUTES_ON_TWO_CORES = 14
+PATIENCE = 5.0
+"""Seconds that a child told to end may take before it is killed."""
 COMPILERS = {
     "a C compiler": ("CC", ("cc", "gcc", "clang"), "build-essential"),
     "a C++ compiler": ("CXX", ("c++", "g++", "clang++"), "build-essential"),
@@ -236,20 +239,15 @@ def percent(log: Path) -> str:
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
     """Leave no compiler behind: those that outlived pip are killed too."""
-    for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
-        try:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
-        except ProcessLookupError:
-            break
-        try:
-            child.wait(patience)
-        except subprocess.TimeoutExpired:
-            continue
-    child.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(PATIENCE)
 
 
 def install(wheel: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input"]
+    command = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--no-input"]
     command += ["--disable-pip-version-check", "--root-user-action=ignore", str(wheel)]
     if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode != 0:
         raise Failed(f"pip could not install {wheel}")
