@@ -26,19 +26,15 @@ def command(
 
     from rich.console import Console
 
-    from autospec.config.from_command import config_from_command
-    from autospec.config.load import find_config, load, parse
+    from autospec.config.from_command import config_of_arguments
+    from autospec.config.load import find_config, load
     from autospec.daemon.app import Daemon, Options
     from autospec.ui import logs
     from autospec.ui.progress import calibration_bar
 
     logs.to_stderr()
     if arguments:
-        imported = config_from_command(arguments, Path.cwd())
-        for note in imported.notes:
-            click.echo(f"note: {note}", err=True)
-        loaded = parse(imported.document, path=Path("command line"), base=Path.cwd())
-        origin = "command line"
+        loaded, origin = config_of_arguments(arguments), "command line"
     else:
         path = find_config(config)
         loaded, origin = load(path), str(path)

@@ -61,7 +61,7 @@ def machine(hardware: Json) -> str:
     """One line: GPUs if there are any, the CPU with its usable cores, the memory."""
     cpu, memory = hardware["cpu"], hardware["memory"]
     gpus = [gpu["name"] or "unnamed GPU" for gpu in hardware["gpus"]]
-    words = [*gpus, f"{cpu['model'] or 'unknown CPU'}, {_or_unknown(cpu['usable_cores'])} cores"]
+    words = [*gpus, f"{cpu['model'] or 'unknown CPU'}, {_or_unknown(cpu['usable'])} cores"]
     if memory["total"]:
         words.append(f"{memory['total'] / 2**30:.0f} GiB")
     return "; ".join(words)
