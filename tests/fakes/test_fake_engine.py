@@ -50,6 +50,13 @@ def health(client: httpx.Client) -> int:
         return 0
 
 
+def client_answers(client: httpx.Client, path: str) -> bool:
+    try:
+        return client.get(path).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not condition():
@@ -159,6 +166,71 @@ def test_a_hung_completion_leaves_health_at_200(
         client.post("/completion", json={"prompt": "a"}, timeout=0.2)
     assert health(client) == 200
     assert client.get("/slots").json()[0]["is_processing"]
+
+
+@pytest.mark.parametrize("page", ["health", "slots"])
+def test_one_page_can_hang_alone(
+    fake_engine: FakeEngine, start: Start, client: httpx.Client, page: str
+):
+    fake_engine.script_server(hang=page)
+    start()
+    until(lambda: client_answers(client, "/props"))
+    with pytest.raises(httpx.ReadTimeout):
+        client.get(f"/{page}", timeout=0.2)
+    assert client.post("/completion", json={"prompt": "a"}).status_code == 200
+
+
+def test_sigterm_can_be_ignored(fake_engine: FakeEngine, start: Start, client: httpx.Client):
+    fake_engine.script_server(ignore_sigterm=True)
+    child = start()
+    until(lambda: health(client) == 200)
+    child.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.3)
+    assert health(client) == 200
+
+
+def test_the_log_can_flood_and_then_never_end_its_line(fake_engine: FakeEngine, start: Start):
+    fake_engine.script_server(log_flood=2000, log_bytes=300_000)
+    child = start()
+    assert child.stderr is not None
+    lines = [child.stderr.readline() for _ in range(2003)]
+    assert lines[-1].endswith("flood 1999\n")
+    assert child.stderr.read(300_000) == "x" * 300_000
+
+
+@pytest.mark.parametrize(("wanted", "status"), [("missing", 501), ("garbage", 200)])
+def test_metrics_can_be_missing_or_garbage(
+    fake_engine: FakeEngine, start: Start, client: httpx.Client, wanted: str, status: int
+):
+    fake_engine.script_server(metrics=wanted)
+    start()
+    until(lambda: health(client) == 200)
+    answer = client.get("/metrics")
+    assert answer.status_code == status
+    assert "# TYPE" not in answer.text
+
+
+def test_counters_can_start_from_zero_again(
+    fake_engine: FakeEngine, start: Start, client: httpx.Client
+):
+    fake_engine.script_server(metrics="resets")
+    start()
+    until(lambda: health(client) == 200)
+    client.post("/completion", json={"prompt": "a", "n_predict": 7})
+    assert "tokens_predicted_total 7\n" in client.get("/metrics").text
+    assert "tokens_predicted_total 0\n" in client.get("/metrics").text
+
+
+def test_a_key_is_asked_for_where_one_is_set(start: Start, client: httpx.Client, isolated: Path):
+    keys = isolated / "keys"
+    keys.write_text("secret\n")
+    start("--api-key-file", str(keys))
+    until(lambda: health(client) == 200)
+    asked = {"prompt": "a"}
+    assert client.post("/completion", json=asked).status_code == 401
+    with_key = {"Authorization": "Bearer secret"}
+    assert client.post("/completion", json=asked, headers=with_key).status_code == 200
 
 
 def test_speculation_can_be_off_in_silence(
