@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autospec.calibration import store
 from autospec.calibration.prepare import Prepared
-from autospec.calibration.prompts import rehearsal_prompts
+from autospec.calibration.prompts import prompts
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress, Settings, calibrate, key_of
 
@@ -29,7 +29,7 @@ async def obtain(
         settings,
         key=_key(prepared, settings, hardware),
         context=prepared.context,
-        prompts=rehearsal_prompts(),
+        prompts=[prompt.text for prompt in prompts("learning")],
         env=prepared.env,
         on_progress=on_progress,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from autospec.calibration import grid, store
@@ -43,11 +43,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Progress:
-    """`what` is going on; `share` of the budget is spent, `left` seconds remain at most."""
+    """`what` is going on; `share` of it is done, `left` seconds remain at most (None: unknown)."""
 
     what: str
     share: float
-    left: float
+    left: float | None = None
 
 
 def key_of(engine: Engine, launch: Launch, settings: Settings, hardware: str, context: int) -> str:
@@ -259,13 +259,10 @@ class _Run:
         return max(range(len(rates)), key=rates.__getitem__) + 1
 
     def result(self, key: str) -> Calibration:
-        target = step_times(self.rows["target"])
+        target, disturbed = undisturbed(step_times(self.rows["target"]))
         report = compare(self.before, sample(), _own_cpu_seconds() - self.own_before)
-        if report.sentence:
-            self.remarks.append(report.sentence)
-        loose = _loose(target)
-        if loose:
-            self.remarks.append(loose)
+        doubts = [doubt for doubt in (report.sentence, disturbed, _loose(target)) if doubt]
+        self.remarks += doubts
         return Calibration(
             key=key,
             model=self.launch.name,
@@ -279,8 +276,27 @@ class _Run:
             rehearsal_depth=self.recorded.depth,
             skipped=tuple(self.skipped),
             remarks=tuple(self.remarks),
-            unsure=bool(report.sentence or loose),
+            unsure=bool(doubts),
         )
+
+
+def undisturbed(steps: Sequence[StepTime]) -> tuple[tuple[StepTime, ...], str | None]:
+    """`steps` with a single token at depth 0 no dearer than any wider batch, and what was wrong.
+
+    Every batch reads all the weights that one token reads; a plain step that measures dearer
+    than a wider one was disturbed, and would make speculation look better than it is.
+    """
+    dense = [step for step in steps if step.depth == 0 and step.slots == 1]
+    single = next((step for step in dense if step.batch == 1), None)
+    cheapest = min(dense, key=lambda step: step.ms)
+    if single is None or single.ms <= cheapest.ms + single.spread_ms + cheapest.spread_ms:
+        return tuple(steps), None
+    capped = replace(single, ms=cheapest.ms, spread_ms=single.ms - cheapest.ms)
+    sentence = (
+        f"one token measured {single.ms:.3g} ms, a batch of {cheapest.batch} only "
+        f"{cheapest.ms:.3g} ms: the measurement was disturbed"
+    )
+    return tuple(capped if step is single else step for step in steps), sentence
 
 
 def _loose(steps: Sequence[StepTime]) -> str | None:

@@ -17,12 +17,16 @@ from autospec.tuning.projection import scalar_rate
 
 
 class Tuner:
-    """`reconsider` is called by the owner of the child; `decision` tells what it thought last."""
+    """`reconsider` is called by the owner of the child; `decision` tells what it thought last.
 
-    def __init__(self, model: Model, settings: RetuneSection) -> None:
+    With `remember`, what traffic taught is kept for the next start of the daemon.
+    """
+
+    def __init__(self, model: Model, settings: RetuneSection, *, remember: bool = True) -> None:
         self.model = model
         self.decision: Decision | None = None
         self._settings = settings
+        self._remember = remember
         self._asked: float | None = None
         self._restarts: list[float] = []
 
@@ -72,7 +76,7 @@ class Tuner:
         elif known is not None:
             known = replace(known, depth=watch.depth, busy=watch.busy)
         self.model = replace(self.model, learned=known)
-        if known is not None and self.model.calibration is not None:
+        if self._remember and known is not None and self.model.calibration is not None:
             with contextlib.suppress(OSError):  # A full disk never stops serving.
                 memory.save(self.model.calibration.key, known)
 

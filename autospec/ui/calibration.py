@@ -10,6 +10,7 @@ from rich.text import Text
 
 from autospec.calibration.result import Calibration
 from autospec.daemon.calibrating import Calibrated
+from autospec.daemon.setting import Setting
 from autospec.ui.plot import cost_curve
 
 
@@ -18,20 +19,7 @@ def print_calibration(found: Calibrated) -> None:
     console = Console()
     source = "known already" if found.cached else f"measured in {calibration.seconds:.0f} s"
     console.print(Text(f"{calibration.model}: {source}", style="bold"))
-    dense = [step for step in calibration.target if step.depth == 0 and step.slots == 1]
-    chosen = setting.speculation.n_max + 1
-    marks = [(float(chosen), setting_name(chosen))] if setting.speculation.on else []
-    console.print(
-        Text.from_ansi(
-            cost_curve(
-                [step.batch for step in dense],
-                [step.ms for step in dense],
-                marks=marks,
-                title="ms a step of the target, depth 0",
-                width=min(72, console.width),
-            )
-        )
-    )
+    draw_curve(console, calibration, setting)
     console.print(_table(calibration))
     if quality := holdout_line(calibration):
         console.print(quality)
@@ -41,8 +29,18 @@ def print_calibration(found: Calibrated) -> None:
     console.print(Text(setting.reason, style=style))
 
 
-def setting_name(batch: int) -> str:
-    return f"n_max {batch - 1}"
+def draw_curve(console: Console, calibration: Calibration, setting: Setting) -> None:
+    """The target's step time over the batch, with the batch that `setting` verifies marked."""
+    dense = [step for step in calibration.target if step.depth == 0 and step.slots == 1]
+    n_max = setting.speculation.n_max
+    curve = cost_curve(
+        [step.batch for step in dense],
+        [step.ms for step in dense],
+        marks=[(float(n_max + 1), f"n_max {n_max}")] if setting.speculation.on else [],
+        title="ms a step of the target, depth 0",
+        width=min(72, console.width),
+    )
+    console.print(Text.from_ansi(curve))
 
 
 def holdout_line(calibration: Calibration) -> str | None:

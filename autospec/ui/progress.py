@@ -17,15 +17,16 @@ def calibration_bar(console: Console) -> Iterator[Callable[[Step], None]]:
     columns = (
         SpinnerColumn(),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[left]:>5.0f} s left at most"),
+        TextColumn("{task.fields[left]}"),
         TextColumn("{task.description}", markup=False),
     )
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("starting", total=1.0, left=0.0)
+        task = bar.add_task("starting", total=1.0, left="")
 
         def show(step: Step) -> None:
-            bar.update(task, completed=step.share, description=step.what, left=step.left)
+            left = "" if step.left is None else f"{step.left:.0f} s left at most"
+            bar.update(task, completed=step.share, description=step.what, left=left)
 
         yield show

@@ -1,10 +1,10 @@
-"""The demo's requests are many, mixed, and learning never sees evaluation."""
+"""The requests of ours are many, mixed, and learning never sees evaluation."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from autospec.demo.prompts import as_prompt, prompts
+from autospec.calibration.prompts import prompts
 
 KINDS = {"code", "prose", "extraction", "repetition", "translation", "question"}
 BOTH = [*prompts("learning"), *prompts("evaluation")]
@@ -29,7 +29,3 @@ def test_lengths_are_those_of_real_requests():
     words = [len(prompt.text.split()) for prompt in BOTH]
     assert min(words) >= 20
     assert max(words) <= 120
-
-
-def test_markup_hands_the_turn_to_the_model():
-    assert as_prompt("Hi") == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"

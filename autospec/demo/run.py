@@ -1,0 +1,224 @@
+"""The demo: calibrate, serve, learn from traffic, and compare with plain and the default."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autospec.calibration.obtain import obtain, stored
+from autospec.calibration.prepare import Prepared, prepare
+from autospec.calibration.prompts import prompts
+from autospec.calibration.result import Calibration
+from autospec.calibration.run import DRAFT_MODEL, Progress, Settings
+from autospec.config.schema import ModelConfig, RetuneSection
+from autospec.daemon.choose import Model
+from autospec.daemon.events import Events
+from autospec.daemon.lifecycle import Phase
+from autospec.daemon.retune import Decision
+from autospec.daemon.setting import Setting
+from autospec.daemon.supervisor import Charge, Supervisor
+from autospec.daemon.tuner import Tuner
+from autospec.demo.arms import Answer, ArmResult, Ratio, compare, diverged, paired_ratio, summary
+from autospec.engine.arguments import server_argv
+from autospec.engine.find import Engine
+from autospec.engine.launch import PLAIN, Endpoint, Launch, Speculation
+from autospec.engine.server import Server
+from autospec.errors import ServeError
+
+CONTEXT = 1024
+TOKENS = 64
+_SEED = 17
+_LEARNING_SECONDS = 60.0
+_SETTLE_SECONDS = 15.0
+_USUAL_N_MAX = 3
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much the demo does: seconds of calibration, prompts compared."""
+
+    budget: float
+    prompts: int
+
+
+FULL = Scale(budget=120.0, prompts=24)
+QUICK = Scale(budget=60.0, prompts=12)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything the demo found. `first` is the setting before traffic, `setting` the one that
+    was compared; `diverged` counts answers of the tuned arm that differ from plain's."""
+
+    calibration: Calibration
+    cached: bool
+    first: Setting
+    setting: Setting
+    decision: Decision | None
+    results: dict[str, ArmResult]
+    vs_plain: Ratio
+    vs_default: Ratio
+    diverged: int
+    compared: int
+    seconds: float
+
+
+async def run_demo(
+    engine: Engine,
+    target: Path,
+    draft: Path,
+    hardware: str,
+    scale: Scale,
+    *,
+    say: Callable[[str], None],
+    on_progress: Callable[[Progress], None],
+) -> Outcome:
+    """Do the whole job on `target` and `draft`; see the module."""
+    began = time.monotonic()
+    config = ModelConfig(path=target, draft=draft, context=CONTEXT)
+    prepared = prepare(engine, config.launch("demo"), {})
+    settings = Settings(budget=scale.budget)
+    known = stored(prepared, settings, hardware)
+    if known is None:
+        say(f"calibrating for up to {scale.budget:.0f} s")
+    calibration = known or await obtain(prepared, settings, hardware, on_progress)
+    # Short pauses: a person is watching. Everything else is as the daemon does it.
+    retune = RetuneSection(after=10.0, min_gain=0.02)
+    tuner = Tuner(Model(config, prepared.context, calibration), retune, remember=False)
+    first = tuner.first()
+    say(f"chosen before any traffic: {first.reason}")
+    with tempfile.TemporaryDirectory(prefix="autospec-") as folder:
+        sockets = Path(folder)
+        async with (
+            _supervised(prepared, tuner, sockets / "tuned.sock") as supervisor,
+            await _server(prepared, PLAIN, sockets / "plain.sock") as plain,
+            await _server(prepared, _default(engine), sockets / "default.sock") as default,
+        ):
+            say("learning from prompts that are not compared later")
+            await _learn(supervisor, tuner, [prompt.text for prompt in prompts("learning")])
+            if tuner.decision is not None:
+                say(f"after traffic: {tuner.decision.action}, {tuner.decision.reason}")
+            asked = [prompt.text for prompt in prompts("evaluation")][: scale.prompts]
+            say(f"comparing on {len(asked)} other prompts, three servers in turn")
+            arms = {"plain": plain, "default": default, "tuned": _ready(supervisor)}
+            answers = await compare(
+                arms,
+                asked,
+                tokens=TOKENS,
+                seed=_SEED,
+                on_answer=lambda done: on_progress(_share("comparing", done, len(asked))),
+            )
+            setting = supervisor.setting
+    return _outcome(calibration, known is not None, first, setting, tuner, answers, began)
+
+
+def _outcome(
+    calibration: Calibration,
+    cached: bool,
+    first: Setting,
+    setting: Setting,
+    tuner: Tuner,
+    answers: dict[str, list[Answer]],
+    began: float,
+) -> Outcome:
+    return Outcome(
+        calibration=calibration,
+        cached=cached,
+        first=first,
+        setting=setting,
+        decision=tuner.decision,
+        results={name: summary(of_arm) for name, of_arm in answers.items()},
+        vs_plain=paired_ratio(answers["tuned"], answers["plain"], seed=_SEED),
+        vs_default=paired_ratio(answers["tuned"], answers["default"], seed=_SEED),
+        diverged=diverged(answers["tuned"], answers["plain"]),
+        compared=len(answers["plain"]),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _share(what: str, done: int, whole: int) -> Progress:
+    return Progress(f"{what}: {done} of {whole} prompts", done / whole)
+
+
+def _default(engine: Engine) -> Speculation:
+    """What the engine does with a draft model when nobody chooses: its own default numbers."""
+    defaults = engine.capabilities.defaults
+    return Speculation(
+        (DRAFT_MODEL,),
+        n_max=defaults.n_max or _USUAL_N_MAX,
+        n_min=defaults.n_min or 0,
+        p_min=defaults.p_min or 0.0,
+    )
+
+
+async def _server(prepared: Prepared, speculation: Speculation, socket: Path) -> Server:
+    """A server that is ready, on `socket`."""
+    endpoint = Endpoint(socket=socket)
+    launch: Launch = prepared.launch
+    argv = server_argv(prepared.engine, launch, speculation, endpoint)
+    server = await Server.start(argv, prepared.env, endpoint)
+    try:
+        await server.ready(within=prepared.load_seconds)
+    except BaseException:
+        await asyncio.shield(server.stop(grace=1.0))
+        raise
+    return server
+
+
+@contextlib.asynccontextmanager
+async def _supervised(prepared: Prepared, tuner: Tuner, socket: Path) -> AsyncIterator[Supervisor]:
+    """The tuned child, looked after as the daemon does."""
+    charge = Charge(
+        prepared.engine,
+        prepared.launch,
+        Endpoint(socket=socket),
+        prepared.env,
+        prepared.load_seconds,
+    )
+    supervisor = Supervisor(charge, tuner.first(), Events(), tuner.reconsider)
+    owner = asyncio.create_task(supervisor.run())
+    try:
+        yield supervisor
+    finally:
+        supervisor.stop(hurry=True)
+        await asyncio.shield(owner)
+
+
+async def _learn(supervisor: Supervisor, tuner: Tuner, texts: Sequence[str]) -> None:
+    """Send real traffic until the tuner has thought about it, then let it act."""
+    await _until(lambda: supervisor.life.phase is Phase.READY, supervisor, 600.0)
+    deadline = time.monotonic() + _LEARNING_SECONDS
+    for text in texts:
+        if time.monotonic() > deadline or tuner.decision is not None:
+            break
+        await _ready(supervisor).chat(text, tokens=TOKENS, within=300.0)
+    settled = time.monotonic() + _SETTLE_SECONDS
+    while time.monotonic() < settled:
+        decision = tuner.decision
+        if decision is not None and decision.action == "keep":
+            break
+        if supervisor.restarts and supervisor.life.phase is Phase.READY:
+            break
+        await asyncio.sleep(0.2)
+    await _until(lambda: supervisor.life.phase is Phase.READY, supervisor, 600.0)
+
+
+async def _until(reached: Callable[[], bool], supervisor: Supervisor, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        if supervisor.life.phase is Phase.FAILED or time.monotonic() > deadline:
+            raise ServeError(
+                f"the tuned server is {supervisor.life.phase}: {supervisor.life.reason}"
+            )
+        await asyncio.sleep(0.1)
+
+
+def _ready(supervisor: Supervisor) -> Server:
+    if supervisor.server is None:
+        raise ServeError(f"the tuned server is {supervisor.life.phase}: {supervisor.life.reason}")
+    return supervisor.server
