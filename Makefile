@@ -49,7 +49,7 @@ lint: $(VENV)/installed
 	@echo "format, lint, types and layers are clean"
 
 # The models are made here so that their progress is seen and no test pays for them.
-test: lint
+test: $(VENV)/installed lint
 	@$(WITH_ENGINE) echo "engine: $$engine"; \
 	$(BIN)/python -m autospec.demo.assets && \
 	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
