@@ -13,15 +13,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autospec.tuning.projection import Scalar, best_scalar
 from autospec.tuning.stopping import Policy, best_launch, solve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from autospec.tuning.cost import RoundCost
     from autospec.tuning.survival import SurvivalModel
 
@@ -52,28 +50,33 @@ class Measured:
     rate: float
 
 
-def best_measured(plain_rate: float, tried: Iterable[Measured]) -> Measured | None:
-    """The fastest setting of those tried; None where none of them beats plain decoding.
+@dataclass(frozen=True)
+class Trial:
+    """Settings that were tried beside plain decoding, which gave `plain` tokens/s."""
 
-    What was measured outranks every prediction: the same `p_min` helps one pair of models and
-    ruins another. Raises ValueError for rates that are not finite and positive.
-    """
-    settings = list(tried)
-    rates = [plain_rate, *(one.rate for one in settings)]
-    if not all(math.isfinite(rate) and rate > 0 for rate in rates):
-        raise ValueError("a measured rate is finite and positive")
-    best = max(settings, key=lambda one: one.rate, default=None)
-    return best if best is not None and best.rate > plain_rate else None
+    plain: float
+    settings: tuple[Measured, ...]
+
+    def __post_init__(self) -> None:
+        rates = (self.plain, *(one.rate for one in self.settings))
+        if not all(math.isfinite(rate) and rate > 0 for rate in rates):
+            raise ValueError("a measured rate is finite and positive")
+
+    @property
+    def best(self) -> Measured | None:
+        """The fastest of the settings; None where none of them beats plain decoding."""
+        best = max(self.settings, key=lambda one: one.rate, default=None)
+        return best if best is not None and best.rate > self.plain else None
 
 
 @dataclass(frozen=True)
 class Plan:
     """What to run and why.
 
-    `rate` is the predicted rate (tokens/s over all slots) of what is decided, `reason` one
-    sentence with the figures. `scalar` is the best triple even where speculation is off, and
-    None only where there is no room for a draft. `unsure` tells that the evidence allows the
-    opposite decision.
+    `rate` is what is decided gives in tokens/s over all slots, predicted or measured; `reason`
+    one sentence with the figures. `scalar` is the best triple, also where speculation is off
+    because of its prediction; None where there is none. `unsure` tells that the evidence allows
+    the opposite decision.
     """
 
     speculate: bool
@@ -105,45 +108,67 @@ def make_plan(
     *,
     pins: Pins = UNPINNED,
     thresholds: bool = False,
+    trial: Trial | None = None,
 ) -> Plan:
-    """Decide for an engine that takes scalars, or, with `thresholds`, the live policy.
+    """Decide for an engine that takes scalars, or, with `thresholds`, for the live policy.
 
-    Pinned values are kept; the gate still decides unless `pins.speculate` is set.
+    Pinned values are kept; the gate still decides unless `pins.speculate` is set. What was
+    measured in a `trial` outranks every prediction: the same `p_min` helps one pair of models
+    and ruins another.
     """
     policy = _vector(cost, survival, pins, ROOM if thresholds else 0.0)
-    if cost.n_max == 0:
-        return _off(cost, None, policy, "off: there is no room for a drafted token", unsure=False)
+    if cost.n_max == 0 or pins.n_max == 0:
+        return _off(cost, None, policy, "off: n_max leaves no token to draft", unsure=False)
+    if trial is not None:
+        return _measured_plan(cost, survival, policy, trial)
     scalar = best_scalar(
         cost, survival, n_max=pins.n_max, n_min=pins.n_min, p_min=pins.p_min, policy=policy
     )
     rate, low = scalar.rate, scalar.rate_low
     if thresholds:
-        rate = policy.rate
-        low = min(
-            rate, solve(cost.truncated(policy.n_max).shifted(1.0), survival.shifted(-1.0)).rate
-        )
-    ratio = rate / cost.plain_rate
-    figures = f"{rate:.1f} tokens/s predicted against {cost.plain_rate:.1f} plain ({ratio:.2f}x)"
+        worse = solve(cost.truncated(policy.n_max).shifted(1.0), survival.shifted(-1.0))
+        rate, low = policy.rate, min(policy.rate, worse.rate)
+    figures = _figures(rate, "predicted", cost.plain_rate)
     speculate, why, unsure = _gate(rate, low, cost.plain_rate, survival.observed)
     if cost.extrapolated and speculate:
-        why, unsure = f"{why}; part of the costs lies beyond what was measured", True
+        why, unsure = _and(why, "part of the costs lies beyond what was measured"), True
     if pins.speculate is not None and pins.speculate != speculate:
         speculate, why, unsure = pins.speculate, "pinned", False
     if not speculate:
-        return _off(cost, scalar, policy, f"off: {figures}{_also(why)}", unsure=unsure)
-    setting = f"drafting up to {scalar.n_max} token{'s' if scalar.n_max > 1 else ''}"
+        return _off(cost, scalar, policy, _and(f"off: {figures}", why), unsure=unsure)
+    setting = _setting(scalar)
     if thresholds:
         setting = f"drafting {policy.mean_drafted:.1f} tokens on average, up to {policy.n_max}"
-    elif scalar.p_min > 0:
-        setting += f" while each is at least {scalar.p_min:.2f} likely"
     return Plan(
         speculate=True,
         scalar=scalar,
         policy=policy,
         plain_rate=cost.plain_rate,
         rate=rate,
-        reason=f"{setting}: {figures}{_also(why)}",
+        reason=_and(f"{setting}: {figures}", why),
         unsure=unsure,
+    )
+
+
+def _measured_plan(cost: RoundCost, survival: SurvivalModel, policy: Policy, trial: Trial) -> Plan:
+    """The fastest of the settings that were tried, or off."""
+    best = trial.best
+    if best is None:
+        tried = max((one.rate for one in trial.settings), default=0.0)
+        reason = f"off: {_figures(tried, 'at best', trial.plain)}; none of those tried beats plain"
+        plan = _off(cost, None, policy, reason, unsure=False)
+        return replace(plan, plain_rate=trial.plain, rate=trial.plain)
+    scalar = best_scalar(
+        cost, survival, n_max=best.n_max, n_min=best.n_min, p_min=best.p_min, policy=policy
+    )
+    return Plan(
+        speculate=True,
+        scalar=scalar,
+        policy=policy,
+        plain_rate=trial.plain,
+        rate=best.rate,
+        reason=f"{_setting(scalar)}: {_figures(best.rate, 'measured', trial.plain)}",
+        unsure=False,
     )
 
 
@@ -183,5 +208,16 @@ def _off(
     )
 
 
-def _also(why: str) -> str:
-    return f"; {why}" if why else ""
+def _setting(scalar: Scalar) -> str:
+    setting = f"drafting up to {scalar.n_max} token{'s' if scalar.n_max > 1 else ''}"
+    if scalar.p_min > 0:
+        setting += f" while each is at least {scalar.p_min:.2f} likely"
+    return setting
+
+
+def _figures(rate: float, how: str, plain: float) -> str:
+    return f"{rate:.1f} tokens/s {how} against {plain:.1f} plain ({rate / plain:.2f}x)"
+
+
+def _and(sentence: str, more: str) -> str:
+    return "; ".join(part for part in (sentence, more) if part)

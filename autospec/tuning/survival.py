@@ -160,16 +160,6 @@ class SurvivalModel:
         low, high = self._interval(i - 1)
         return float(self.means[i - 1]), low, high
 
-    def truncated(self, n_max: int) -> SurvivalModel:
-        """The belief about the first `n_max` positions."""
-        return replace(
-            self,
-            q=self.q[:n_max],
-            weight=self.weight[:n_max],
-            strength=self.strength[:n_max],
-            evidence=None,
-        )
-
     def shifted(self, sds: float) -> SurvivalModel:
         """All acceptances moved together by `sds` posterior standard deviations (log odds).
 

@@ -17,7 +17,7 @@ from autospec.tuning.cost import (
     simple_cost,
 )
 from autospec.tuning.observations import Counters, Round
-from autospec.tuning.plan import Measured, Pins, best_measured, make_plan
+from autospec.tuning.plan import Measured, Pins, Trial, make_plan
 from autospec.tuning.survival import SurvivalModel
 
 CHEAP = simple_cost([20.0, 22.0, 24.0, 26.0, 28.0, 30.0], 1.0)
@@ -100,6 +100,7 @@ def test_no_room_for_a_draft_is_plain():
     plan = make_plan(simple_cost([20.0]), SurvivalModel.constant([]))
     assert not plan.speculate
     assert plan.scalar is None
+    assert not make_plan(CHEAP, seen(0.8), pins=Pins(n_max=0)).speculate
 
 
 @settings(max_examples=60, deadline=None)
@@ -165,13 +166,21 @@ def test_a_fixed_cost_a_round_eats_even_a_gain_of_nine_in_ten():
     ],
 )
 def test_of_measured_settings_the_fastest_is_taken_and_never_one_under_plain(plain, tried, best):
-    assert best_measured(plain, tried) == best
+    plan = make_plan(CHEAP, seen(0.8), trial=Trial(plain, tuple(tried)))
+    assert plan.speculate is (best is not None)
+    assert plan.rate == (best.rate if best else plain)
+    if best:
+        chosen = plan.scalar
+        assert (chosen.n_max, chosen.n_min, chosen.p_min) == (best.n_max, best.n_min, best.p_min)
+        assert f"{best.rate:.1f} tokens/s measured against {plain:.1f} plain" in plan.reason
+    else:
+        assert plan.reason.startswith("off: ")
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
 def test_a_measured_rate_that_cannot_be_is_refused(rate):
     with pytest.raises(ValueError, match="finite and positive"):
-        best_measured(20.0, [Measured(1, 0, 0.0, rate)])
+        Trial(20.0, (Measured(1, 0, 0.0, rate),))
 
 
 def test_the_draft_length_is_a_function_of_the_busy_slots():
