@@ -1,0 +1,230 @@
+"""Looks at everything that `autospec serve` would need, and starts nothing that stays.
+
+Each look is guarded: what cannot be seen is a finding, and the next look follows.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from autospec import __version__, paths
+from autospec.calibration import store
+from autospec.calibration.obtain import stored
+from autospec.calibration.prepare import Prepared, prepare
+from autospec.config.check import Report, check
+from autospec.config.load import ENVIRONMENT, find_config
+from autospec.config.schema import Config
+from autospec.config.values import Address
+from autospec.daemon import findings as judge
+from autospec.daemon.app import settings_of
+from autospec.daemon.control import ask
+from autospec.daemon.findings import Applier, Finding, Folder
+from autospec.engine.devices import list_devices
+from autospec.engine.environment import child_environment
+from autospec.engine.find import Engine, find_engine
+from autospec.errors import AutospecError, ConfigError, DaemonNotRunning, EngineError
+from autospec.hardware.snapshot import Hardware, snapshot
+
+_COMPILERS = ("cc", "gcc", "clang")
+_MOST_CALIBRATIONS = 1000
+_LONGEST_SOCKET_PATH = 107
+_WORDS = {
+    errno.EADDRINUSE: "another program listens there",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EACCES: "this user may not listen there",
+}
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All findings in the order of looking; `applier` is None without an engine that works."""
+
+    applier: Applier | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.level != "error" for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "ok": self.ok,
+            "applier": self.applier.name if self.applier else None,
+            "why": self.applier.why if self.applier else None,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+def examine(config_file: Path | None = None, engine_path: Path | None = None) -> Examination:
+    """Look at engine, devices, configuration, models, calibrations, addresses and folders.
+
+    `config_file` and `engine_path` are what the user named. Raises nothing that a user causes.
+    """
+    config, found = _configuration(config_file)
+    engine, seen = _engine(engine_path or (config.engine.path if config else None))
+    applier = judge.applier(engine.capabilities) if engine else None
+    hardware = snapshot()
+    stray = child_environment(os.environ, {})[1]
+    daemon, answer = _daemon()
+    if engine is not None and applier is not None:
+        seen += judge.about_engine(engine, config)
+        seen.append(Finding("ok", "applier", f"{applier.name}: {applier.why}"))
+        seen += _devices(engine, hardware)
+    seen += found
+    if config is not None:
+        if engine is not None:
+            seen += _models(config, engine, hardware, stray)
+        seen += _addresses(config, answer)
+        seen += _key_file(config)
+    seen += [judge.about_folder(folder) for folder in _folders()]
+    seen.append(judge.about_environment(stray))
+    seen.append(judge.about_compiler(next(filter(None, map(shutil.which, _COMPILERS)), None)))
+    seen += daemon if daemon is not None else judge.about_daemon(answer, engine)
+    return Examination(applier, tuple(seen))
+
+
+def _configuration(named: Path | None) -> tuple[Config | None, list[Finding]]:
+    subject = "configuration"
+    try:
+        report: Report = check(path := find_config(named))
+    except ConfigError as error:
+        wanted = named is not None or ENVIRONMENT in os.environ
+        return None, [judge.of_error(subject, error, "error" if wanted else "warning")]
+    faults = [
+        Finding("error", subject, str(fault), "autospec schema --example shows every option")
+        for fault in report.faults
+    ]
+    return report.config, faults or [Finding("ok", subject, f"{path} has no faults")]
+
+
+def _engine(explicit: Path | None) -> tuple[Engine | None, list[Finding]]:
+    try:
+        return find_engine(explicit), []
+    except EngineError as error:
+        return None, [judge.of_error("engine", error)]
+
+
+def _devices(engine: Engine, hardware: Hardware) -> Iterator[Finding]:
+    try:
+        devices = list_devices(engine)
+    except EngineError as error:
+        yield judge.of_error("devices", error, "warning")
+        devices = None
+    yield from judge.about_devices(hardware, devices)
+
+
+def _models(
+    config: Config, engine: Engine, hardware: Hardware, stray: tuple[str, ...]
+) -> Iterator[Finding]:
+    for name, model in config.enabled_models().items():
+        try:
+            prepared = prepare(engine, model.launch(name), config.engine.environment)
+        except AutospecError as error:
+            yield judge.of_error(f"model {name}", error)
+            continue
+        yield from judge.about_model(prepared, model, stray)
+        if prepared.launch.has_draft and engine.batched_bench is not None:
+            yield _calibration(prepared, config, hardware)
+
+
+def _calibration(prepared: Prepared, config: Config, hardware: Hardware) -> Finding:
+    name, settings = prepared.launch.name, settings_of(config)
+    try:
+        known = stored(prepared, settings, hardware.key())
+        earlier = known is None and _measured_before(name)
+    except OSError as error:
+        return Finding("warning", f"calibration {name}", f"cannot be read: {error}")
+    return judge.about_calibration(name, known, settings.budget, time.time(), earlier=earlier)
+
+
+def _measured_before(name: str) -> bool:
+    """Whether any calibration of a model of this name is kept."""
+    files = sorted((paths.cache() / "calibrations").glob("*.json"))[:_MOST_CALIBRATIONS]
+    kept = (store.load(file.stem) for file in files)
+    return any(one.model == name for one in kept if one is not None)
+
+
+def _daemon() -> tuple[list[Finding] | None, dict[str, Any] | None]:
+    """What the running daemon reports, or findings that say why it does not."""
+    try:
+        return None, ask({"op": "status"})
+    except DaemonNotRunning:
+        return None, None
+    except AutospecError as error:
+        return [judge.of_error("daemon", error, "warning")], None
+
+
+def _addresses(config: Config, answer: dict[str, Any] | None) -> Iterator[Finding]:
+    ours = {model.get("address"): model.get("pid") for model in (answer or {}).get("models", [])}
+    for name in config.enabled_models():
+        address = config.address(name)
+        pid = ours.get(address.url)
+        yield judge.about_address(name, address, None if pid else listening_fault(address), pid)
+
+
+def listening_fault(address: Address) -> str | None:
+    """Why nobody can start to listen at `address` now; None if one can."""
+    if address.socket is not None:
+        return _socket_fault(address.socket)
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+            probe.listen(1)
+    except (OSError, UnicodeError) as error:
+        code = getattr(error, "errno", None)
+        return _WORDS.get(code or 0) or getattr(error, "strerror", None) or str(error)
+    return None
+
+
+def _socket_fault(path: Path) -> str | None:
+    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+        return f"a socket's path has at most {_LONGEST_SOCKET_PATH} bytes"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"{path.parent} is missing, or this user may not write there"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return None
+    return _WORDS[errno.EADDRINUSE]
+
+
+def _key_file(config: Config) -> Iterator[Finding]:
+    path = config.server.api_key_file
+    if path is not None:
+        try:
+            yield judge.about_key_file(path, stat.S_IMODE(path.stat().st_mode))
+        except OSError as error:
+            yield Finding("error", "keys", f"{path}: {error.strerror}")
+
+
+def _folders() -> Iterator[Folder]:
+    places = {"state": paths.state(), "cache": paths.cache(), "runtime": paths.runtime()}
+    for name, path in places.items():
+        parent = path.parent
+        while not parent.exists() and parent != parent.parent:
+            parent = parent.parent
+        try:
+            there = path.stat()
+        except OSError:
+            able = os.access(parent, os.W_OK | os.X_OK) and not path.is_symlink()
+            yield Folder(name, path, None, ours=True, writable=able, parent=parent)
+            continue
+        able = stat.S_ISDIR(there.st_mode) and os.access(path, os.W_OK | os.X_OK)
+        yield Folder(
+            name, path, stat.S_IMODE(there.st_mode), there.st_uid == os.getuid(), able, parent
+        )
