@@ -133,8 +133,9 @@ def bench_argv(engine: Engine, launch: Launch, *, which: Literal["target", "draf
 
     Of the user's arguments those remain that the benchmark knows and that can change what a
     batch costs. For the draft, its own placement flags (`-ngld` and so on) take the place of
-    the target's; where it has none the server's rules hold: it shares threads and devices,
-    and takes the default for layers on the GPU and cache types.
+    the target's. Where it has none the server's rules hold: it shares the target's devices
+    and threads, takes the defaults for layers on the GPU, cache types and tensor overrides,
+    and its threads for batches follow the target's, not its own `-td`.
     """
     if engine.batched_bench is None:
         raise EngineNotFound(
@@ -144,9 +145,12 @@ def bench_argv(engine: Engine, launch: Launch, *, which: Literal["target", "draf
     argv = [str(engine.batched_bench), *_bench_model(launch, which)]
     placed = list(_placement(engine, launch, which))
     own = {name for name, _, is_own in placed if is_own}
+    shared = {name: arguments for name, arguments, is_own in placed if not is_own}
     for name, arguments, is_own in placed:
         if is_own or name not in own:
             argv += arguments
+    if "--threads" in own & shared.keys() and "--threads-batch" not in own | shared.keys():
+        argv += ["--threads-batch", *shared["--threads"][1:]]
     return argv
 
 

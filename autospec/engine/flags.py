@@ -25,10 +25,6 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("--kv-unified", "-kvu", "--no-kv-unified", "-no-kvu"),
     ("--threads", "-t"),
     ("--threads-batch", "-tb"),
-    ("--cpu-mask", "-C"),
-    ("--cpu-range", "-Cr"),
-    ("--cpu-mask-batch", "-Cb"),
-    ("--cpu-range-batch", "-Crb"),
     ("--gpu-layers", "-ngl", "--n-gpu-layers"),
     ("--device", "-dev"),
     ("--cache-type-k", "-ctk"),
@@ -84,19 +80,11 @@ DRAFT_PLACEMENT: Mapping[str, str] = MappingProxyType(
         "--spec-draft-override-tensor": "--override-tensor",
         "--spec-draft-cpu-moe": "--cpu-moe",
         "--spec-draft-n-cpu-moe": "--n-cpu-moe",
-        "--spec-draft-cpu-mask": "--cpu-mask",
-        "--spec-draft-cpu-range": "--cpu-range",
-        "--spec-draft-cpu-strict": "--cpu-strict",
-        "--spec-draft-prio": "--prio",
-        "--spec-draft-poll": "--poll",
-        "--spec-draft-cpu-mask-batch": "--cpu-mask-batch",
-        "--spec-draft-cpu-range-batch": "--cpu-range-batch",
-        "--spec-draft-cpu-strict-batch": "--cpu-strict-batch",
-        "--spec-draft-prio-batch": "--prio-batch",
-        "--spec-draft-poll-batch": "--poll-batch",
     }
 )
 """Where the draft runs, and the flag that says the same of a model run by itself."""
+
+_DRAFT_CPU = re.compile(r"--spec-draft-(?:cpu-(?:mask|range|strict)|prio|poll)(?:-batch)?")
 
 _LISTEN = "autospec decides where its child listens; clients' address is set in [server]"
 _KEYS = "keys belong in [server], where no list of processes shows them"
@@ -220,7 +208,7 @@ def refuse_extra(args: Sequence[str]) -> list[Refusal]:
 def _reason(option: Option) -> str | None:
     if not option.flag:
         return "it belongs to no flag"
-    if option.name in DRAFT_PLACEMENT:
+    if option.name in DRAFT_PLACEMENT or _DRAFT_CPU.fullmatch(option.name):
         return None
     if option.name == "--verbosity":
         level = option.values[0] if option.values else ""

@@ -153,13 +153,31 @@ def test_the_draft_is_measured_with_its_own_placement(newest: Engine) -> None:
         "/opt/llama/llama-batched-bench", "--model", str(DRAFT),
         "-fa", "on", "--rpc", "h:1",
         "--gpu-layers", "9", "--cache-type-k", "q4_0", "--threads", "2",
-        "--override-tensor", "a=CPU",
+        "--override-tensor", "a=CPU", "--threads-batch", "8",
     ]  # fmt: skip
 
 
 def test_a_draft_without_threads_of_its_own_shares_the_targets(newest: Engine) -> None:
     launch = replace(PAIR, extra=("-t", "8", "-ngl", "99"))
     assert bench_argv(newest, launch, which="draft")[3:] == ["-t", "8"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "batch"),
+    [
+        (("-t", "8", "-td", "2"), "8"),
+        (("-t", "8", "-tb", "16", "-td", "2"), "16"),
+        (("-t", "8", "-tb", "16", "-td", "2", "-tbd", "4"), "4"),
+    ],
+)
+def test_a_drafts_batches_run_on_the_targets_batch_threads(
+    newest: Engine, extra: tuple[str, ...], batch: str
+) -> None:
+    argv = bench_argv(newest, replace(PAIR, extra=extra), which="draft")
+    assert after(argv, "--threads") == "2"
+    named = [flag for flag in argv if flag in ("-tb", "--threads-batch")]
+    assert len(named) == 1
+    assert after(argv, named[0]) == batch
 
 
 def test_underscores_are_written_as_the_benchmark_lists_them(newest: Engine) -> None:

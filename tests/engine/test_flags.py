@@ -41,7 +41,8 @@ def test_owned_flags_and_holes_are_refused_with_a_reason(argument: str) -> None:
         ["--jinja"], ["--rope-scaling", "yarn"], ["-t", "8"], ["-ub", "1024"], ["--rpc", "a:1"],
         ["-hff", "x.gguf"], ["--temp", "0.7"], ["--alias", "me"], ["--fit", "off"], ["-lv", "4"],
         ["--no-agent"], ["--no-ui-mcp-proxy"], ["--spec-draft-ngl", "9"], ["-ngld", "9"],
-        ["-devd", "CUDA1"], ["-ctkd", "q8_0"], ["-td", "2"], ["-cd", "4096"], ["-lcs", "cache.bin"],
+        ["-devd", "CUDA1"], ["-ctkd", "q8_0"], ["-td", "2"], ["-Cd", "ff"], ["--prio-draft", "2"],
+        ["-cd", "4096"], ["-lcs", "cache.bin"],
         ["--numa", "isolate"], ["--no-warmup"], [],
     ],
 )  # fmt: skip
