@@ -12,7 +12,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from autospec.config.check import Report, check
 from autospec.config.load import ENVIRONMENT, find_config
 from autospec.config.schema import Config
 from autospec.config.values import Address
-from autospec.daemon import findings as judge
+from autospec.daemon import engine_findings, findings
 from autospec.daemon.app import settings_of
 from autospec.daemon.control import ask
-from autospec.daemon.findings import Applier, Finding, Folder
+from autospec.daemon.engine_findings import Applier
+from autospec.daemon.findings import Finding, Folder
+from autospec.engine.arguments import unknown_extra
 from autospec.engine.devices import list_devices
 from autospec.engine.environment import child_environment
 from autospec.engine.find import Engine, find_engine
@@ -72,12 +74,12 @@ def examine(config_file: Path | None = None, engine_path: Path | None = None) ->
     """
     config, found = _configuration(config_file)
     engine, seen = _engine(engine_path or (config.engine.path if config else None))
-    applier = judge.applier(engine.capabilities) if engine else None
+    applier = engine_findings.applier(engine.capabilities) if engine else None
     hardware = snapshot()
     stray = child_environment(os.environ, {})[1]
     daemon, answer = _daemon()
     if engine is not None and applier is not None:
-        seen += judge.about_engine(engine, config)
+        seen += engine_findings.about_engine(engine, config)
         seen.append(Finding("ok", "applier", f"{applier.name}: {applier.why}"))
         seen += _devices(engine, hardware)
     seen += found
@@ -86,10 +88,10 @@ def examine(config_file: Path | None = None, engine_path: Path | None = None) ->
             seen += _models(config, engine, hardware, stray)
         seen += _addresses(config, answer)
         seen += _key_file(config)
-    seen += [judge.about_folder(folder) for folder in _folders()]
-    seen.append(judge.about_environment(stray))
-    seen.append(judge.about_compiler(next(filter(None, map(shutil.which, _COMPILERS)), None)))
-    seen += daemon if daemon is not None else judge.about_daemon(answer, engine)
+    seen += [findings.about_folder(folder) for folder in _folders()]
+    seen.append(findings.about_environment(stray))
+    seen.append(findings.about_compiler(next(filter(None, map(shutil.which, _COMPILERS)), None)))
+    seen += daemon if daemon is not None else findings.about_daemon(answer, engine)
     return Examination(applier, tuple(seen))
 
 
@@ -99,7 +101,7 @@ def _configuration(named: Path | None) -> tuple[Config | None, list[Finding]]:
         report: Report = check(path := find_config(named))
     except ConfigError as error:
         wanted = named is not None or ENVIRONMENT in os.environ
-        return None, [judge.of_error(subject, error, "error" if wanted else "warning")]
+        return None, [findings.of_error(subject, error, "error" if wanted else "warning")]
     faults = [
         Finding("error", subject, str(fault), "autospec schema --example shows every option")
         for fault in report.faults
@@ -111,29 +113,33 @@ def _engine(explicit: Path | None) -> tuple[Engine | None, list[Finding]]:
     try:
         return find_engine(explicit), []
     except EngineError as error:
-        return None, [judge.of_error("engine", error)]
+        return None, [findings.of_error("engine", error)]
 
 
 def _devices(engine: Engine, hardware: Hardware) -> Iterator[Finding]:
     try:
         devices = list_devices(engine)
     except EngineError as error:
-        yield judge.of_error("devices", error, "warning")
+        yield findings.of_error("devices", error, "warning")
         devices = None
-    yield from judge.about_devices(hardware, devices)
+    yield from engine_findings.about_devices(hardware, devices)
 
 
 def _models(
     config: Config, engine: Engine, hardware: Hardware, stray: tuple[str, ...]
 ) -> Iterator[Finding]:
     for name, model in config.enabled_models().items():
+        launch = model.launch(name)
+        if strange := unknown_extra(engine, launch.extra):
+            yield from engine_findings.about_extra(name, strange)
+            launch = replace(launch, extra=())  # so that the files are looked at all the same
         try:
-            prepared = prepare(engine, model.launch(name), config.engine.environment)
+            prepared = prepare(engine, launch, config.engine.environment)
         except AutospecError as error:
-            yield judge.of_error(f"model {name}", error)
+            yield findings.of_error(f"model {name}", error)
             continue
-        yield from judge.about_model(prepared, model, stray)
-        if prepared.launch.has_draft and engine.batched_bench is not None:
+        yield from engine_findings.about_model(prepared, model, stray)
+        if launch.has_draft and engine.batched_bench is not None and not strange:
             yield _calibration(prepared, config, hardware)
 
 
@@ -144,7 +150,9 @@ def _calibration(prepared: Prepared, config: Config, hardware: Hardware) -> Find
         earlier = known is None and _measured_before(name)
     except OSError as error:
         return Finding("warning", f"calibration {name}", f"cannot be read: {error}")
-    return judge.about_calibration(name, known, settings.budget, time.time(), earlier=earlier)
+    return engine_findings.about_calibration(
+        name, known, settings.budget, time.time(), earlier=earlier
+    )
 
 
 def _measured_before(name: str) -> bool:
@@ -161,7 +169,7 @@ def _daemon() -> tuple[list[Finding] | None, dict[str, Any] | None]:
     except DaemonNotRunning:
         return None, None
     except AutospecError as error:
-        return [judge.of_error("daemon", error, "warning")], None
+        return [findings.of_error("daemon", error, "warning")], None
 
 
 def _addresses(config: Config, answer: dict[str, Any] | None) -> Iterator[Finding]:
@@ -169,7 +177,7 @@ def _addresses(config: Config, answer: dict[str, Any] | None) -> Iterator[Findin
     for name in config.enabled_models():
         address = config.address(name)
         pid = ours.get(address.url)
-        yield judge.about_address(name, address, None if pid else listening_fault(address), pid)
+        yield findings.about_address(name, address, None if pid else listening_fault(address), pid)
 
 
 def listening_fault(address: Address) -> str | None:
@@ -207,7 +215,7 @@ def _key_file(config: Config) -> Iterator[Finding]:
     path = config.server.api_key_file
     if path is not None:
         try:
-            yield judge.about_key_file(path, stat.S_IMODE(path.stat().st_mode))
+            yield findings.about_key_file(path, stat.S_IMODE(path.stat().st_mode))
         except OSError as error:
             yield Finding("error", "keys", f"{path}: {error.strerror}")
 
