@@ -43,6 +43,8 @@ PRIOR_P = PRIOR_P / PRIOR_P.sum()
 PRIOR_LOGISTIC = LogisticPrior(mean=(0.0, 0.7, 0.0), sd=(1.0, 0.5, 0.3))
 """Beliefs about constant, slope over logit p, and slope over log position."""
 
+PRIOR_Q = sigmoid(PRIOR_LOGISTIC.mean[0] + PRIOR_LOGISTIC.mean[1] * logit(BINS))
+
 BLOCK = 16
 """Rounds that both maps predict before they are learned from."""
 
@@ -166,8 +168,8 @@ class CounterEvidence:
     mean length Σℓ_i is counted, so a shape is taken for ℓ: a straight line without `p_min`
     (requests end evenly over the positions), a geometric one with it (each token is cut with
     the same chance). Under `p_min` what is identified is the acceptance of tokens that passed.
-    Positions beyond the longest draft are not identified at all: pooled acceptance, worth only
-    the prior.
+    Positions beyond the `n_max` that was set, which `per_position` has as many entries as, are
+    not identified at all: pooled acceptance, worth only the prior.
     """
 
     n_max: int
@@ -221,9 +223,9 @@ class CounterEvidence:
         previous = np.concatenate([[1.0], lengths[:-1]]) if m else np.zeros(0)
         trials = reached * np.divide(lengths, previous, out=np.zeros(m), where=previous > 0)
         hits = np.minimum(self.accepted[:m], trials)
-        prior_mean = float(PRIOR_P @ sigmoid(PRIOR_LOGISTIC.mean[1] * logit(BINS)))
-        pooled = (hits.sum() + PRIOR_ROUNDS * prior_mean) / (trials.sum() + PRIOR_ROUNDS)
-        rate = np.full(self.n_max, float(pooled))
+        pooled = hits.sum() + PRIOR_ROUNDS * float(PRIOR_P @ PRIOR_Q)
+        pooled = float(pooled / (trials.sum() + PRIOR_ROUNDS))
+        rate = np.full(self.n_max, pooled)
         rate[:m] = (hits + PRIOR_ROUNDS * pooled) / (trials + PRIOR_ROUNDS)
         strength = np.full(self.n_max, PRIOR_ROUNDS)
         strength[:m] += trials
@@ -243,8 +245,7 @@ class CounterEvidence:
         if m == 1 or mean >= m:
             return np.ones(m)
         if self.p_min <= 0:
-            line = 1.0 - 2.0 * (1.0 - mean / m) * m / (m - 1.0) * index / m
-            return np.clip(line, 0.0, 1.0)
+            return np.clip(1.0 - 2.0 * (1.0 - mean / m) * index / (m - 1.0), 0.0, 1.0)
         low, high = 0.0, 1.0
         for _ in range(60):
             ratio = (low + high) / 2

@@ -84,7 +84,7 @@ class Holdout(NamedTuple):
         return abs(self.predicted - self.measured) / self.measured
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Curve:
     """Values over batch at one depth, ascending."""
 
@@ -118,7 +118,7 @@ class _Curve:
         return max(0.0, rise / float(self.batch[-1] - self.batch[start]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CostSurface:
     """Step times of one model on one machine; build it with `from_steps`.
 
@@ -204,7 +204,7 @@ class CostSurface:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The measured rows as plain lists; `from_json` gives an equal surface back."""
+        """The measured rows as plain lists; `from_json` gives the surface back."""
         return {
             "columns": ["batch", "depth", "ms", "spread_ms", "repeats", "slots", "shared"],
             "rows": [

@@ -8,7 +8,7 @@ with chance `weight[i, m]` the draft reports `p[m]`, and then the token is accep
 
 **Prior.** Before any observation `weight` is the same at every position, leaning to the ends as
 softmax probabilities do, and `q = σ(0.7·logit p)`: an informative but overconfident draft, with
-a_i ≈ 0.62. It is worth `PRIOR_ROUNDS` rounds where rounds or counters are seen.
+a_i ≈ 0.64. It is worth `PRIOR_ROUNDS` rounds where rounds or counters are seen.
 
 **Confidence.** Neighbouring rounds share their text, so evidence counts `1/DEPENDENCE` when
 intervals are drawn; intervals are Beta quantiles (90 %) around the mean of the model.
@@ -27,8 +27,8 @@ from autospec.tuning.calibration_map import EDGE, logit, sigmoid
 from autospec.tuning.chain import Chain
 from autospec.tuning.evidence import (
     BINS,
-    PRIOR_LOGISTIC,
     PRIOR_P,
+    PRIOR_Q,
     PRIOR_ROUNDS,
     CounterEvidence,
     RoundEvidence,
@@ -203,27 +203,16 @@ def _from_round_evidence(evidence: RoundEvidence) -> SurvivalModel:
 
 
 def _from_counter_evidence(evidence: CounterEvidence) -> SurvivalModel:
-    """Two levels: what passed `p_min`, measured; what it cut, which only the prior knows."""
+    """Two levels: what passed `p_min`, measured; what it cut, which only the prior knows.
+
+    Without a `p_min` nothing is known of p: one level, p = 1, that every `p_min` lets pass.
+    """
     passing, passed, strength = evidence.estimates()
-    cut_p = max(evidence.p_min - 0.025, 0.0)
-    below = evidence.p_min > BINS
-    slope = PRIOR_LOGISTIC.mean[1]
-    prior_q = sigmoid(slope * logit(BINS))
-    cut_q = float(np.average(prior_q[below], weights=PRIOR_P[below])) if below.any() else 0.0
-    if evidence.p_min <= 0:
-        return SurvivalModel(
-            np.ones(1),
-            passing[:, None],
-            np.ones((len(passing), 1)),
-            strength,
-            evidence.rounds,
-            evidence,
-        )
-    return SurvivalModel(
-        p=np.array([cut_p, 1.0]),
-        q=np.column_stack([np.minimum(cut_q, passing), passing]),
-        weight=np.column_stack([1.0 - passed, passed]),
-        strength=strength,
-        observed=evidence.rounds,
-        evidence=evidence,
-    )
+    p, q, weight = np.ones(1), passing[:, None], np.ones((len(passing), 1))
+    cut = evidence.p_min > BINS
+    if cut.any():
+        believed = np.minimum(np.average(PRIOR_Q[cut], weights=PRIOR_P[cut]), passing)
+        p = np.array([BINS[cut][-1], 1.0])
+        q = np.column_stack([believed, passing])
+        weight = np.column_stack([1.0 - passed, passed])
+    return SurvivalModel(p, q, weight, strength, evidence.rounds, evidence)
