@@ -1,0 +1,76 @@
+"""The systemd units agree with what the daemon does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from autospec.daemon.supervisor import DRAIN_SECONDS, STOP_GRACE
+from autospec.errors import ConfigError, EngineError, ModelError
+
+UNITS = Path(__file__).parents[2] / "systemd"
+SYSTEM, USER = UNITS / "autospec.service", UNITS / "user/autospec.service"
+BOTH = pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])
+
+
+def settings(unit: Path) -> dict[str, str]:
+    lines = [line for line in unit.read_text().splitlines() if line and line[0] not in "#["]
+    return dict(line.split("=", 1) for line in lines)
+
+
+@BOTH
+def test_faults_that_a_restart_cannot_mend_are_not_retried(unit: Path) -> None:
+    told = settings(unit)
+    final = {error.exit_code for error in (ConfigError, EngineError, ModelError)}
+    assert {int(code) for code in told["RestartPreventExitStatus"].split()} == final
+    assert told["Restart"] == "on-failure"
+    assert int(told["StartLimitBurst"]) < 10
+
+
+@BOTH
+def test_systemd_waits_longer_than_draining_takes_and_leaves_the_child_to_autospec(
+    unit: Path,
+) -> None:
+    told = settings(unit)
+    assert int(told["TimeoutStopSec"].removesuffix("s")) > DRAIN_SECONDS + STOP_GRACE
+    assert told["KillMode"] == "mixed"
+
+
+@BOTH
+def test_what_autospec_writes_is_private(unit: Path) -> None:
+    told = settings(unit)
+    kinds = [kind for kind in ("State", "Cache", "Runtime") if f"{kind}Directory" in told]
+    assert {"Cache", "Runtime"} <= set(kinds)
+    assert {told[f"{kind}DirectoryMode"] for kind in kinds} == {"0700"}
+    assert {told[f"{kind}Directory"] for kind in kinds} == {"autospec"}
+    assert told["UMask"] == "0077"
+
+
+@BOTH
+def test_nothing_shuts_the_gpus_out(unit: Path) -> None:
+    closing = {"PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "PrivateUsers"}
+    assert not closing & set(settings(unit))
+    assert "MemoryDenyWriteExecute" not in settings(unit)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+@BOTH
+def test_systemd_finds_no_fault(unit: Path, tmp_path: Path) -> None:
+    command = settings(unit)["ExecStart"]
+    copy = tmp_path / unit.name
+    copy.write_text(unit.read_text().replace(command.split()[0], "/bin/true"))
+    (tmp_path / "systemd").mkdir()
+    scope = ["--user"] if unit == USER else []
+    checked = subprocess.run(
+        ["systemd-analyze", *scope, "verify", str(copy)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)},
+    )
+    assert [line for line in checked.stderr.splitlines() if "autospec" in line] == []
+    assert checked.returncode == 0, checked.stderr
