@@ -88,22 +88,37 @@ class Machine:
 
         return measured(self.target_steps), measured(self.draft_steps)
 
-    def round_ms(self, cut: Cut, slots: int, depth: float) -> tuple[Floats, Floats]:
-        """Drafting and verification time of steps in which every slot takes part, each (n,).
-
-        `cut` has `slots` entries a step, one after the other. All slots draft in one batch
-        until each has stopped, and are verified in one batch of all that they kept.
-        """
-        kept, paid = cut.kept.reshape(-1, slots), cut.paid.reshape(-1, slots)
-        total = kept.sum(axis=1) + slots
-        sizes = np.unique(total)
-        mean = sizes / slots
+    def step_times(self, slots: int, depth: float, n_max: int) -> StepTimes:
+        """True times of steps of `slots` slots at `depth` that draft up to `n_max` tokens each."""
+        mean = 1.0 + np.arange(slots * n_max + 1) / slots
         verify = self.target.steps(mean, depth, slots)[0] + self.draft.steps(mean, depth, slots)[0]
-        step = np.array([0.0, *(self.draft.step(1, depth, n).value for n in range(1, slots + 1))])
-        longest = int(paid.max(initial=0))
-        busy = (paid[:, :, np.newaxis] > np.arange(longest)).sum(axis=1)
-        drafting: Floats = self.draft_factor * step[busy].sum(axis=1)
-        return drafting, (verify + self.round_overhead_ms)[np.searchsorted(sizes, total)]
+        steps = [self.draft.step(1, depth, busy).value for busy in range(1, slots + 1)]
+        return StepTimes(
+            slots=slots,
+            verify=verify + self.round_overhead_ms,
+            draft=self.draft_factor * np.array([0.0, *steps]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """`verify[r]` for r drafted tokens in all slots together; `draft[n]` for n slots that draft.
+
+    All slots draft in one batch until each has stopped, then all that they kept is verified in
+    one batch. Times in ms.
+    """
+
+    slots: int
+    verify: Floats
+    draft: Floats
+
+    def of(self, cut: Cut) -> tuple[Floats, Floats]:
+        """Drafting and verification time of each step (n,); `cut` has `slots` entries a step."""
+        kept, paid = cut.kept.reshape(-1, self.slots), cut.paid.reshape(-1, self.slots)
+        drafting = np.zeros(len(paid))
+        for step in range(int(paid.max(initial=0))):
+            drafting += self.draft[np.sum(paid > step, axis=1)]
+        return drafting, self.verify[kept.sum(axis=1)]
 
 
 @dataclass(frozen=True, eq=False)

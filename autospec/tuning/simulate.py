@@ -19,7 +19,6 @@ from autospec.tuning.cost import (
     DraftCost,
     RoundOverhead,
     fit_overhead,
-    round_cost,
 )
 from autospec.tuning.drift import Detector, acceptance_surprise, watch_acceptance
 from autospec.tuning.observations import Round
@@ -33,7 +32,7 @@ from autospec.tuning.replay import (
     every_triple,
     tokens,
 )
-from autospec.tuning.stopping import Policy, solve
+from autospec.tuning.shared import solve_shared
 from autospec.tuning.survival import SurvivalModel
 
 if TYPE_CHECKING:
@@ -42,7 +41,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from autospec.tuning.cost import CostSurface
-    from autospec.tuning.mixture import Machine, Mixture, Phase
+    from autospec.tuning.mixture import Mixture, Phase, StepTimes
+    from autospec.tuning.stopping import Policy
 
     Floats = NDArray[np.float64]
 
@@ -72,29 +72,31 @@ class Tuner:
 
     def policy(self, slots: int, depth: float) -> Policy:
         """The best rule for this load and depth under all that is believed."""
-        cost = round_cost(
+        return solve_shared(
             self.target,
             self.draft,
+            self.belief,
             n_max=self.belief.n_max,
             depth=depth,
             slots=slots,
             overhead=self.overhead,
         )
-        return solve(cost, self.belief)
 
     def observe(self, rounds: Sequence[Round], slots: int, depth: float) -> Tuner:
         """Learn from a block of rounds; forget the rest where acceptance has changed."""
-        drafted = [one for one in rounds if one.drafted]
-        recent = (*self.recent, *drafted)[-WINDOW:]
+        telling = [one for one in rounds if one.drafted or one.cut_p is not None]
+        recent = (*self.recent, *telling)[-WINDOW:]
         detector = self.acceptance
-        for one in drafted:
+        for one in telling:
+            if not one.drafted:
+                continue
             survival = np.cumprod(calibrated(self.belief, np.array([one.p]))[0])
             detector = detector.observe(acceptance_surprise(one.accepted, survival.tolist()))
         changed = detector.alarm is not None
         belief = (
             SurvivalModel.from_rounds(recent, self.belief.n_max)
             if changed
-            else self.belief.update(drafted)
+            else self.belief.update(telling)
         )
         overhead = self.overhead
         if slots == 1:
@@ -139,6 +141,7 @@ class Part:
     depth: float
     tokens: int
     trace: Trace
+    times: StepTimes
 
 
 def simulate(mixture: Mixture) -> Result:
@@ -151,15 +154,12 @@ def simulate(mixture: Mixture) -> Result:
     for phase in parts:
         made, spent = 0, 0.0
         for part in phase:
-            tuner, part_made, part_ms = _play(tuner, mixture.machine, part, random)
+            tuner, part_made, part_ms = _play(tuner, part, mixture.machine.round_noise, random)
             made, spent = made + part_made, spent + part_ms
         tuned.append(1000 * made / spent)
     triples = every_triple(mixture.n_max)
     ms = np.array(
-        [
-            [sum(_static_ms(mixture.machine, part, triple) for part in phase) for triple in triples]
-            for phase in parts
-        ]
+        [[sum(_static_ms(part, triple) for part in phase) for triple in triples] for phase in parts]
     )
     best = int(np.argmin(ms.sum(axis=0)))
     wanted = np.array([phase.tokens for phase in mixture.phases])
@@ -181,20 +181,21 @@ def _parts(mixture: Mixture, index: int) -> list[Part]:
         random = np.random.default_rng((mixture.seed, 1, index, number))
         steps = -(-tokens_ // phase.slots)
         trace = mixture.draw(text, steps * phase.slots, random)
-        parts.append(Part(phase.slots, depth, tokens_, trace))
+        times = mixture.machine.step_times(phase.slots, depth, mixture.n_max)
+        parts.append(Part(phase.slots, depth, tokens_, trace, times))
     return parts
 
 
-def _static_ms(machine: Machine, part: Part, triple: Triple) -> float:
+def _static_ms(part: Part, triple: Triple) -> float:
     """Time in which `triple` makes the tokens of `part`, at its mean rate over all the rounds."""
     cut = cut_scalar(part.trace, triple)
-    drafting, verifying = machine.round_ms(cut, part.slots, part.depth)
+    drafting, verifying = part.times.of(cut)
     made = tokens(part.trace, cut).sum()
     return float((drafting.sum() + verifying.sum()) * part.tokens / made)
 
 
 def _play(
-    tuner: Tuner, machine: Machine, part: Part, random: np.random.Generator
+    tuner: Tuner, part: Part, noise: float, random: np.random.Generator
 ) -> tuple[Tuner, int, float]:
     """Let `tuner` write `part`, learning block by block; returns tokens made and ms spent."""
     made, spent, row = 0, 0.0, 0
@@ -204,9 +205,9 @@ def _play(
         block = part.trace.pick(rows)
         policy = tuner.policy(part.slots, part.depth)
         cut = cut_vector(block, tuner.belief, policy) if policy.drafts else _probing(block, part)
-        drafting, verifying = machine.round_ms(cut, part.slots, part.depth)
-        noise = np.exp(random.normal(0.0, machine.round_noise, (2, len(drafting))))
-        drafting, verifying = drafting * noise[0], verifying * noise[1]
+        drafting, verifying = part.times.of(cut)
+        drafting = drafting * np.exp(random.normal(0.0, noise, len(drafting)))
+        verifying = verifying * np.exp(random.normal(0.0, noise, len(verifying)))
         made += int(tokens(block, cut).sum())
         spent += float(drafting.sum() + verifying.sum())
         seen = _reported(
@@ -226,8 +227,14 @@ def _probing(block: Trace, part: Part) -> Cut:
 def _reported(block: Trace, cut: Cut, drafting: Floats, verifying: Floats) -> list[Round]:
     """The rounds as telemetry tells them: what was sent to the target, and how that went."""
     return [
-        Round(tuple(p[:kept].tolist()), int(min(accepted, kept)), float(draft_ms), float(verify_ms))
-        for p, kept, accepted, draft_ms, verify_ms in zip(
-            block.p, cut.kept, block.accepted, drafting, verifying, strict=True
+        Round(
+            p=tuple(p[:kept].tolist()),
+            accepted=int(min(accepted, kept)),
+            draft_ms=float(draft_ms),
+            verify_ms=float(verify_ms),
+            cut_p=float(p[kept]) if paid > kept else None,
+        )
+        for p, accepted, kept, paid, draft_ms, verify_ms in zip(
+            block.p, block.accepted, cut.kept, cut.paid, drafting, verifying, strict=True
         )
     ]
