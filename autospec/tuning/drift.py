@@ -33,6 +33,24 @@ _CEILING = 1e300
 
 
 @dataclass(frozen=True)
+class Bet:
+    """One bet: `evidence` is M above; `likelihood` is the largest product of e over all starts,
+    and `since` the rounds since the start that reaches it (Page's CUSUM)."""
+
+    evidence: float = 0.0
+    likelihood: float = 1.0
+    since: int = 0
+
+    def observe(self, e: float) -> Bet:
+        fresh = self.likelihood <= 1
+        return Bet(
+            evidence=min((self.evidence + 1) * e, _CEILING),
+            likelihood=min(e if fresh else self.likelihood * e, _CEILING),
+            since=1 if fresh else self.since + 1,
+        )
+
+
+@dataclass(frozen=True)
 class Detector:
     """Watches one stream of surprises; a value, replaced by `observe`.
 
@@ -44,8 +62,8 @@ class Detector:
     bound: float
     run_length: float = 100_000.0
     rounds: int = 0
-    up: tuple[float, ...] = (0.0,) * len(BETS)
-    down: tuple[float, ...] = (0.0,) * len(BETS)
+    up: tuple[Bet, ...] = (Bet(),) * len(BETS)
+    down: tuple[Bet, ...] = (Bet(),) * len(BETS)
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance < self.bound < math.inf:
@@ -62,23 +80,27 @@ class Detector:
             self, rounds=self.rounds + 1, up=self._bet(self.up, x), down=self._bet(self.down, -x)
         )
 
-    def _bet(self, evidence: tuple[float, ...], x: float) -> tuple[float, ...]:
+    def _bet(self, bets: tuple[Bet, ...], x: float) -> tuple[Bet, ...]:
         gain = (x - self.tolerance) / (self.bound + self.tolerance)
-        return tuple(
-            min((m + 1) * (1 + bet * gain), _CEILING) for bet, m in zip(BETS, evidence, strict=True)
-        )
+        return tuple(bet.observe(1 + size * gain) for size, bet in zip(BETS, bets, strict=True))
 
     @property
     def evidence(self) -> float:
         """The average of all bets; an alarm at `run_length`."""
-        return sum(self.up + self.down) / (2 * len(BETS))
+        return sum(bet.evidence for bet in self.up + self.down) / (2 * len(BETS))
 
     @property
     def alarm(self) -> Direction | None:
         """Where the mean went, once the evidence suffices; until then None."""
         if self.evidence < self.run_length:
             return None
-        return "up" if sum(self.up) >= sum(self.down) else "down"
+        up, down = (sum(bet.evidence for bet in bets) for bets in (self.up, self.down))
+        return "up" if up >= down else "down"
+
+    @property
+    def since(self) -> int:
+        """For how many rounds the change has lasted, by the bet that won most on it."""
+        return max(self.up + self.down, key=lambda bet: bet.likelihood).since
 
     def reset(self) -> Self:
         """The detector for a model that was just fitted again."""

@@ -29,7 +29,7 @@ import numpy as np
 
 from autospec.tuning.chain import Chain
 from autospec.tuning.cost import NO_OVERHEAD, DraftCost, RoundCost, RoundOverhead, round_cost
-from autospec.tuning.stopping import Policy, solve, solve_table
+from autospec.tuning.stopping import Policy, best_launch, solve, solve_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,19 +56,24 @@ def solve_shared(
     depth: float = 0.0,
     slots: int = 1,
     overhead: RoundOverhead = NO_OVERHEAD,
+    limit_is_free: bool = False,
 ) -> Policy:
     """The policy for `slots` slots at `depth`, all of them following it.
 
     Rates are tokens/s over all slots. With one slot, or a draft that makes its block in one
-    pass for all, this is `solve` on the round cost.
+    pass for all, this is `solve` on the round cost. `limit_is_free` tells that the engine can be
+    given a smaller n_max for a round: the policy then has the best one, and its last token is
+    included without another step.
     """
     cost = round_cost(target, draft, n_max=n_max, depth=depth, slots=slots, overhead=overhead)
     if slots == 1 or n_max == 0 or draft.kind == "block":
-        return solve(cost, survival)
+        return best_launch(cost, survival) if limit_is_free else solve(cost, survival)
     step = _Step.of(target, draft, cost, depth=depth, overhead=overhead)
     chain = Chain.of(survival.q[:n_max], survival.weight[:n_max])
     together = solve_table([cost.truncated(n) for n in range(n_max + 1)], survival)
-    best = max((step.play(_capped(rule, n_max), chain) for rule in together), key=_rate)
+    if not limit_is_free:
+        together = [_capped(policy, n_max) for policy in together]
+    best = max((step.play(policy, chain) for policy in together), key=_rate)
     others = best
     for _ in range(RESPONSES):
         others = step.play(solve(step.seen_by_one(others), survival), chain)
@@ -134,7 +139,9 @@ class _Step:
         kept, made = _outcome(policy, chain)
         play = _Play(policy, kept)
         mixed = _sum_of(kept, slots)
-        ms = float(mixed @ self.verify) + float((_binomials(slots, play.paying) @ self.draft).sum())
+        ms = float(mixed @ self.verify[: len(mixed)]) + float(
+            (_binomials(slots, play.paying) @ self.draft).sum()
+        )
         return replace(
             play,
             policy=replace(
@@ -150,7 +157,7 @@ class _Step:
 
     def seen_by_one(self, others: _Play) -> RoundCost:
         """What a round costs one slot while the others play, less what their tokens are worth."""
-        slots, n_max = self.cost.slots, self.cost.n_max
+        slots, n_max = self.cost.slots, others.policy.n_max
         rest = _sum_of(others.kept, slots - 1)
         verify = np.array([rest @ self.verify[k : k + len(rest)] for k in range(n_max + 1)])
         busy = _binomials(slots - 1, others.paying)

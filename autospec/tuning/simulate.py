@@ -49,13 +49,16 @@ if TYPE_CHECKING:
 BLOCK = 32
 """Steps between two looks at what was learned."""
 
-WINDOW = 64
-"""Rounds that are believed after acceptance has changed."""
+WINDOW = 256
+"""Rounds that are kept to learn from again once acceptance has changed."""
 
-PROBE = 32
+LEAST = 16
+"""At least so many of them are believed then."""
+
+PROBE = 16
 """Where drafting does not pay, one step in this many drafts anyway, to see when it would."""
 
-PROBE_LENGTH = 4
+PROBE_LENGTH = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +72,7 @@ class Tuner:
     recent: tuple[Round, ...] = ()
     acceptance: Detector = field(default_factory=watch_acceptance)
     alarms: int = 0
+    limit_is_free: bool = False
 
     def policy(self, slots: int, depth: float) -> Policy:
         """The best rule for this load and depth under all that is believed."""
@@ -80,6 +84,7 @@ class Tuner:
             depth=depth,
             slots=slots,
             overhead=self.overhead,
+            limit_is_free=self.limit_is_free,
         )
 
     def observe(self, rounds: Sequence[Round], slots: int, depth: float) -> Tuner:
@@ -94,7 +99,7 @@ class Tuner:
             detector = detector.observe(acceptance_surprise(one.accepted, survival.tolist()))
         changed = detector.alarm is not None
         belief = (
-            SurvivalModel.from_rounds(recent, self.belief.n_max)
+            SurvivalModel.from_rounds(recent[-max(detector.since, LEAST) :], self.belief.n_max)
             if changed
             else self.belief.update(telling)
         )
@@ -144,12 +149,20 @@ class Part:
     times: StepTimes
 
 
-def simulate(mixture: Mixture) -> Result:
-    """Play the whole mixture: the tuner once through, and every triple on the same rounds."""
+def simulate(mixture: Mixture, *, limit_is_free: bool = False) -> Result:
+    """Play the whole mixture: the tuner once through, and every triple on the same rounds.
+
+    `limit_is_free`: see `solve_shared`; only the tuner has that action.
+    """
     parts = [_parts(mixture, index) for index in range(len(mixture.phases))]
     random = np.random.default_rng((mixture.seed, 0))
     target, draft = mixture.machine.calibrated(random)
-    tuner = Tuner(target, DraftCost("autoregressive", draft), SurvivalModel.prior(mixture.n_max))
+    tuner = Tuner(
+        target,
+        DraftCost("autoregressive", draft),
+        SurvivalModel.prior(mixture.n_max),
+        limit_is_free=limit_is_free,
+    )
     tuned = []
     for phase in parts:
         made, spent = 0, 0.0

@@ -71,6 +71,17 @@ def test_a_changed_cost_is_seen_soon_after_a_long_quiet_time(factor, within):
     assert statistics.median(delays) <= within
 
 
+def test_the_time_of_the_change_is_told():
+    rng = random.Random(3)
+    for quiet in (10, 500, 4000):
+        detector = watch_cost()
+        for _ in range(quiet):
+            detector = detector.observe(rng.gauss(0, 0.08))
+        while detector.alarm is None:
+            detector = detector.observe(rng.gauss(math.log(1.6), 0.08))
+        assert detector.since == pytest.approx(detector.rounds - quiet, abs=4)
+
+
 def test_the_direction_is_told():
     slower, faster = watch_cost(), watch_cost()
     for _ in range(100):
@@ -129,9 +140,11 @@ def test_one_bet_gains_nothing_while_the_mean_is_tolerated(share, tolerance):
     start = Detector(tolerance, bound, 10)
     better, worse = start.observe(bound), start.observe(-bound)
     for high, low in zip(better.up, worse.up, strict=True):
-        assert up * high + (1 - up) * low <= 1 + 1e-12
-        assert low >= 0
-        assert share * high + (1 - share) * low <= 1 + 1e-12 or share > up
+        expected = up * high.evidence + (1 - up) * low.evidence
+        assert expected <= 1 + 1e-12
+        assert low.evidence >= 0
+        if share <= up:
+            assert share * high.evidence + (1 - share) * low.evidence <= 1 + 1e-12
 
 
 @pytest.mark.parametrize(
