@@ -1,7 +1,7 @@
 """Where autospec keeps things: the XDG folders of the user, or those systemd names.
 
-systemd sets STATE_DIRECTORY, CACHE_DIRECTORY, RUNTIME_DIRECTORY and CONFIGURATION_DIRECTORY
-for a unit (systemd.exec(5)); they win over the user's folders.
+systemd sets STATE_DIRECTORY, CACHE_DIRECTORY and RUNTIME_DIRECTORY for a unit
+(systemd.exec(5)); they win over the user's folders.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ def config_files() -> list[Path]:
 
 
 def private(folder: Path) -> Path:
-    """Make `folder` if needed, readable by its owner alone (0700), and return it."""
+    """Make `folder` if needed, readable by its owner alone (0700), and return it.
+
+    A folder of ours that it lies in becomes private too.
+    """
+    for ours in (state(), cache(), runtime()):
+        if folder.is_relative_to(ours) and folder != ours:
+            private(ours)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_uid == os.getuid() and folder.stat().st_mode & 0o077:
         folder.chmod(0o700)

@@ -9,10 +9,13 @@ from autospec.calibration.prepare import Prepared
 from autospec.calibration.prompts import prompts
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress, Settings, calibrate, key_of
+from autospec.errors import CalibrationError
 
 
 def stored(prepared: Prepared, settings: Settings, hardware: str) -> Calibration | None:
     """The calibration of this very hardware, engine, model, flags and grid, if there is one."""
+    if prepared.engine.batched_bench is None:
+        return None
     return store.load(_key(prepared, settings, hardware))
 
 
@@ -23,6 +26,11 @@ async def obtain(
     on_progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> Calibration:
     """Measure anew and keep the result. CalibrationError when it cannot be measured."""
+    if prepared.engine.batched_bench is None:
+        raise CalibrationError(
+            "there is no llama-batched-bench of the same build beside llama-server",
+            hint=f"build it from the same source and put it into {prepared.engine.folder}",
+        )
     calibration = await calibrate(
         prepared.engine,
         prepared.launch,

@@ -77,11 +77,6 @@ async def calibrate(
     `context` is the context of the server in tokens, `prompts` what the rehearsal asks.
     CalibrationError when not even the target's cost at depth 0 can be had.
     """
-    if engine.batched_bench is None:
-        raise CalibrationError(
-            "there is no llama-batched-bench beside llama-server",
-            hint=f"build it from the same source and put it into {engine.folder}",
-        )
     run = _Run(engine, launch, settings, env, on_progress)
     await run.costs_at_depth_zero()
     await run.costs_at_depth(_depths(settings, launch, context)[1:])

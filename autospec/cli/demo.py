@@ -31,7 +31,7 @@ def command(quick: bool, grade: str, engine: Path | None, as_json: bool) -> None
 
     from rich.console import Console
 
-    from autospec.demo.assets import ensure_models
+    from autospec.demo.assets import ensure_models, show
     from autospec.demo.build_engine import ensure
     from autospec.demo.run import FULL, QUICK, run_demo
     from autospec.engine.find import find_engine
@@ -43,7 +43,7 @@ def command(quick: bool, grade: str, engine: Path | None, as_json: bool) -> None
     console = Console(stderr=True)
     found = find_engine(ensure(str(engine) if engine else None))
     hardware = snapshot()
-    models = ensure_models(lambda *_: None)
+    models = ensure_models(show)
     drafts = {
         "good": models.draft,
         "fair": models.draft_one_dropped,

@@ -82,7 +82,7 @@ ListenAddress = Annotated[
     PlainValidator(_address),
     PlainSerializer(str),
     _fragment(
-        '"HOST:PORT", "[IPV6]:PORT" or "unix:PATH", ports from 1 to 65535',
+        '"HOST:PORT", "[IPV6]:PORT" or "unix:PATH.sock", ports from 1 to 65535',
         type="string",
         pattern=values.ADDRESS_PATTERN,
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ DAY = 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
 
 DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
-ADDRESS_PATTERN = r"^(unix:.+|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5})$"
+ADDRESS_PATTERN = r"^(unix:.+\.sock|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5})$"
+MOST_SOCKET_BYTES = 107
+"""The kernel's limit for the path of a UNIX socket (unix(7))."""
+
 TYPES_PATTERN = r"^[a-z0-9][a-z0-9-]*( *, *[a-z0-9][a-z0-9-]*)*$"
 
 
@@ -87,7 +91,10 @@ def address(value: object, base: Path) -> Address:
     if not re.fullmatch(ADDRESS_PATTERN, written):
         raise ValueError(f"{shown(written)} is not an address")
     if written.startswith("unix:"):
-        return Address(socket=path(written.removeprefix("unix:"), base))
+        socket = path(written.removeprefix("unix:"), base)
+        if len(os.fsencode(socket)) > MOST_SOCKET_BYTES:
+            raise ValueError(f"{shown(written)} is longer than {MOST_SOCKET_BYTES} bytes")
+        return Address(socket=socket)
     host, _, port = written.rpartition(":")
     if not 1 <= int(port) <= 65535:
         raise ValueError(f"{port} is not a port")

