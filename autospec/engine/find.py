@@ -67,8 +67,8 @@ def find_engine(explicit: Path | None = None) -> Engine:
         tried.append(source)
     raise EngineNotFound(
         f"no {SERVER} found; looked at: {'; '.join(tried)}",
-        hint="install one with `python -m autospec.demo.build_engine`, or point to your own build with "
-        f"--engine PATH or {ENVIRONMENT}=PATH",
+        hint="install one with `python -m autospec.demo.build_engine`, or point to your own "
+        f"build with --engine PATH or {ENVIRONMENT}=PATH",
     )
 
 
