@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from autospec.daemon.report import model_report, report
 from autospec.daemon.supervisor import Charge, Supervisor
 from autospec.daemon.tuner import Tuner
 from autospec.engine.find import Engine, find_engine
-from autospec.errors import AutospecError, CalibrationError, ServeError
+from autospec.engine.waiting import unless
+from autospec.errors import AutospecError, CalibrationError, EngineError, ServeError
 from autospec.hardware.snapshot import Hardware, snapshot
 
 
@@ -37,6 +39,16 @@ class Options:
     engine: Path | None = None
     calibrate: bool = True
     on_progress: Callable[[Progress], None] = lambda _progress: None
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """A calibration under way: `share` of its budget is spent, `left` seconds remain at most."""
+
+    model: str
+    what: str
+    share: float
+    left: float | None
 
 
 @dataclass
@@ -52,7 +64,9 @@ class Daemon:
         self._began = time.monotonic()
         self._engine: Engine | None = None
         self._hardware: Hardware | None = None
+        self._measuring: Measuring | None = None
         self._owned: list[tuple[Supervisor, Tuner]] = []
+        self._logs = contextlib.ExitStack()
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -63,7 +77,7 @@ class Daemon:
         control = await ControlServer.open(self._answer)
         self._take_signals()
         try:
-            await self._until_stopped(self._set_up())
+            await unless(self._stopping, self._set_up())
             if self._stopping.is_set():
                 return
             async with asyncio.TaskGroup() as children:
@@ -71,6 +85,7 @@ class Daemon:
                     children.create_task(supervisor.run())
             self._complain()
         finally:
+            self._logs.close()
             await control.close()
 
     def stop(self) -> None:
@@ -86,33 +101,27 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
 
-    async def _until_stopped(self, work: Any) -> None:  # noqa: ANN401 - any coroutine
-        """Run `work`; a stop cancels it."""
-        task = asyncio.ensure_future(work)
-        stop = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
-        if not task.cancelled():
-            task.result()
-
     async def _set_up(self) -> None:
-        engine = find_engine(self.options.engine or self.config.engine.path)
-        self._engine, self._hardware = engine, snapshot()
+        engine, self._hardware, prepared = await asyncio.to_thread(self._look_around)
+        self._engine = engine
         self.events.add(f"engine {engine.version} at {engine.folder} ({engine.source})")
-        extra = self.config.engine.environment
-        prepared = {
-            name: prepare(engine, model.launch(name), extra)
-            for name, model in self.config.enabled_models().items()
-        }
         for name, one in prepared.items():
             for note in one.notes:
                 self.events.add(note, model=name, level="warning")
         calibrations = {name: await self._calibration(one) for name, one in prepared.items()}
+        self._measuring = None
         for name, one in prepared.items():
             self._owned.append(self._own(name, one, calibrations[name]))
+
+    def _look_around(self) -> tuple[Engine, Hardware, dict[str, Prepared]]:
+        """Engine, machine and model files: reads that can take seconds, in a thread."""
+        engine = find_engine(self.options.engine or self.config.engine.path)
+        extra = self.config.engine.environment
+        models = self.config.enabled_models()
+        prepared = {
+            name: prepare(engine, model.launch(name), extra) for name, model in models.items()
+        }
+        return engine, snapshot(), prepared
 
     async def _calibration(self, prepared: Prepared) -> Calibration | None:
         """The costs of this model, measured now if they are not known; None without a draft."""
@@ -130,11 +139,25 @@ class Daemon:
             f"{settings.budget:.0f} s",
             model=launch.name,
         )
+
+        def show(step: Progress) -> None:
+            self._measure(launch.name, step)
+
         try:
-            return await obtain(prepared, settings, key, self.options.on_progress)
-        except CalibrationError as error:
+            return await obtain(prepared, settings, key, show)
+        except (CalibrationError, EngineError, OSError) as error:
             self.events.add(f"not calibrated: {error}", model=launch.name, level="warning")
             return None
+
+    def _measure(self, name: str, step: Progress) -> None:
+        """Show what is being measured; in the log only where another series begins."""
+        series = step.what.partition(":")[0]
+        before = self._measuring
+        self._measuring = Measuring(name, step.what, step.share, step.left)
+        if before is None or (before.model, before.what.partition(":")[0]) != (name, series):
+            left = "" if step.left is None else f"; {step.left:.0f} s left at most"
+            self.events.add(f"measuring {series}{left}", model=name)
+        self.options.on_progress(step)
 
     def _own(
         self, name: str, prepared: Prepared, calibration: Calibration | None
@@ -146,9 +169,8 @@ class Daemon:
         endpoint = config.address(name).endpoint(config.server.api_key_file)
         load_seconds = config.engine.start_timeout or prepared.load_seconds
         charge = Charge(prepared.engine, prepared.launch, endpoint, prepared.env, load_seconds)
-        supervisor = Supervisor(
-            charge, tuner.first(), self.events, tuner.reconsider, ChildLog.open(name)
-        )
+        log = self._logs.enter_context(contextlib.closing(ChildLog.open(name)))
+        supervisor = Supervisor(charge, tuner.first(), self.events, tuner.reconsider, log)
         return supervisor, tuner
 
     def _complain(self) -> None:
@@ -163,8 +185,11 @@ class Daemon:
         if request.get("op") != "status":
             raise AutospecError(f"the daemon knows no {request.get('op')!r}")
         if self._engine is None or self._hardware is None:
-            raise AutospecError("the daemon is still starting")
-        return report(
+            raise AutospecError(
+                "the daemon has only just started and is looking at its engine",
+                hint="ask again in a moment",
+            )
+        document = report(
             [model_report(supervisor, tuner) for supervisor, tuner in self._owned],
             engine=self._engine,
             hardware=self._hardware.to_dict(),
@@ -173,6 +198,7 @@ class Daemon:
             pid=os.getpid(),
             began=self._began,
         )
+        return document | {"starting": asdict(self._measuring) if self._measuring else None}
 
 
 def settings_of(config: Config, budget: float | None = None) -> Settings:

@@ -7,9 +7,9 @@ the daemon. A lock file beside it, held for life, keeps a second daemon out.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import json
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -25,10 +25,21 @@ _LIMIT = 1 << 16
 _ANSWER_LIMIT = 16 << 20
 _SECONDS = 5.0
 _SYSTEM = Path("/run/autospec/control.sock")
+_LONGEST_PATH = 107
+"""Bytes that fit the address of a UNIX socket on Linux (unix(7))."""
+
+_log = logging.getLogger(__name__)
 
 
 def socket_path() -> Path:
-    return paths.runtime() / "control.sock"
+    """Where the daemon listens. AutospecError when the path is too long for a socket."""
+    path = paths.runtime() / "control.sock"
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise AutospecError(
+            f"{path} is too long for a socket: at most {_LONGEST_PATH} bytes fit",
+            hint="let XDG_RUNTIME_DIR name a folder with a shorter path",
+        )
+    return path
 
 
 class ControlServer:
@@ -41,33 +52,20 @@ class ControlServer:
 
     @classmethod
     async def open(cls, handler: Handler) -> ControlServer:
-        """Listen; AutospecError when another daemon already does."""
+        """Listen; AutospecError when another daemon already does, or nobody can."""
         path = socket_path()
-        paths.private(path.parent)
-        lock = (path.parent / "daemon.lock").open("w")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
+            lock = _lock(path)
+            try:
+                return cls(await _listen(path, handler), path, lock)
+            except BaseException:
+                lock.close()
+                raise
+        except OSError as error:
             raise AutospecError(
-                "another autospec daemon is running", hint="look at it with `autospec status`"
-            ) from None
-        path.unlink(missing_ok=True)
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(ConnectionError, TimeoutError, ValueError):
-                async with asyncio.timeout(_SECONDS):
-                    answer = await _answer(handler, await reader.readline())
-                    writer.write(answer + b"\n")
-                    await writer.drain()
-            writer.close()
-
-        old_mask = os.umask(0o177)
-        try:
-            server = await asyncio.start_unix_server(serve, path, limit=_LIMIT)
-        finally:
-            os.umask(old_mask)
-        return cls(server, path, lock)
+                f"cannot listen on {path}: {error}",
+                hint="let XDG_RUNTIME_DIR name a folder that is yours",
+            ) from error
 
     async def close(self) -> None:
         self._server.close()
@@ -75,15 +73,53 @@ class ControlServer:
         self._lock.close()
 
 
+def _lock(path: Path) -> IO[str]:
+    """Take the place of the only daemon; closing what this returns gives it back.
+
+    A socket that lies there then was left by a daemon that was killed.
+    """
+    lock = (paths.private(path.parent) / "daemon.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise AutospecError(
+            "another autospec daemon is running", hint="look at it with `autospec status`"
+        ) from None
+    path.unlink(missing_ok=True)
+    return lock
+
+
+async def _listen(path: Path, handler: Handler) -> asyncio.Server:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_SECONDS):
+                answer = await _answer(handler, await reader.readline())
+                writer.write(answer + b"\n")
+                await writer.drain()
+        except (ConnectionError, TimeoutError, ValueError):
+            pass  # It went away, was too slow, or sent a line without an end.
+        finally:
+            writer.close()
+
+    old_mask = os.umask(0o177)
+    try:
+        return await asyncio.start_unix_server(serve, path, limit=_LIMIT)
+    finally:
+        os.umask(old_mask)
+
+
 async def _answer(handler: Handler, line: bytes) -> bytes:
     try:
         request = json.loads(line)
         if not isinstance(request, dict):
             raise TypeError("not an object")
-        answer = await handler(request)
+        return json.dumps(await handler(request), allow_nan=False).encode()
     except (ValueError, TypeError, AutospecError, RecursionError) as error:
-        answer = {"error": str(error)}
-    return json.dumps(answer, allow_nan=False).encode()
+        return json.dumps({"error": str(error)}).encode()
+    except Exception as error:  # noqa: BLE001 - whoever asks is told, and the daemon goes on
+        _log.exception("no answer to %.100r", line)
+        return json.dumps({"error": f"a fault of autospec: {error!r}"}).encode()
 
 
 def ask(request: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 _log = logging.getLogger("autospec")
 _KEPT = 200
+_LONGEST = 600
 
 Level = Literal["info", "warning", "error"]
 
@@ -26,9 +27,12 @@ class Event:
 
 @dataclass
 class Events:
+    """The last `_KEPT` of them. Texts may quote a child: they are cut, and made printable."""
+
     kept: deque[Event] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def add(self, text: str, *, model: str | None = None, level: Level = "info") -> None:
+        text = "".join(char if char.isprintable() else " " for char in text[:_LONGEST])
         self.kept.append(Event(time.time(), level, model, text))
         prefix = f"{model}: " if model else ""
         _log.log(logging.getLevelNamesMapping()[level.upper()], "%s%s", prefix, text)

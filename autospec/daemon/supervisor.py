@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import httpx
 
@@ -18,13 +20,23 @@ from autospec.daemon.watch import Watch
 from autospec.engine.arguments import server_argv
 from autospec.engine.failures import ExitCause, speculation_fault
 from autospec.engine.find import Engine
-from autospec.engine.launch import Endpoint, Launch
+from autospec.engine.launch import Endpoint, Launch, Speculation
+from autospec.engine.observe import SlotState
 from autospec.engine.server import Server, ServerDied
-from autospec.errors import EngineError, ServeError
+from autospec.engine.waiting import to_the_end, unless
+from autospec.errors import AutospecError, EngineError, ServeError
+
+_log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
 STOP_GRACE = 10.0
+_DRAIN_POLL = 0.2
+_LAST_WORDS = 5
+_SILENT_TOKENS = 256
+"""Tokens without one draft after which a draft model is said to be silent."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,8 +53,9 @@ class Charge:
 class Supervisor:
     """Owns one child from `run` to `stop`. Others read its fields and call `stop`; none writes.
 
-    `reconsider(watch, idle)` is asked after every reading and may return another setting, which
-    is put in force by a restart; it is asked only while the child is ready.
+    `reconsider(setting, watch)` is asked after every reading of a child that is ready and may
+    return another setting, which is put in force by a restart. A setting with which the child
+    does not come up gives way to the last one with which it did.
     """
 
     def __init__(
@@ -63,6 +76,9 @@ class Supervisor:
         self._events = events
         self._reconsider = reconsider
         self._on_line = on_line
+        self._proven: Setting | None = None
+        self._unfit: set[Speculation] = set()
+        self._said: set[str] = set()
         self._asked_to_stop = asyncio.Event()
         self._in_a_hurry = asyncio.Event()
 
@@ -71,7 +87,7 @@ class Supervisor:
         return self.charge.launch.name
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Ask for the end: `run` drains and returns. With `hurry` it does not drain."""
+        """Ask for the end: `run` drains and returns. With `hurry` it kills and returns."""
         self._asked_to_stop.set()
         if hurry:
             self._in_a_hurry.set()
@@ -79,131 +95,162 @@ class Supervisor:
     async def run(self) -> None:
         """Look after the child until `stop`, or until it has failed for good."""
         while not self._asked_to_stop.is_set():
-            await self._one_life()
+            try:
+                await self._one_life()
+            except Exception as error:  # noqa: BLE001 - it must not end the other models as well
+                _log.exception("%s", self.name)
+                self._died(ExitCause("unknown", f"a fault of autospec: {error!r}", retry=True))
             if self.life.phase is Phase.FAILED:
                 return
             if self.life.retry_at is not None:
-                await self._pause(self.life.retry_at - time.monotonic())
+                pause = asyncio.sleep(self.life.retry_at - time.monotonic())
+                await unless(self._asked_to_stop, pause)
         self._enter(Phase.STOPPED, "asked to stop")
 
     async def _one_life(self) -> None:
+        """From start to end of one child, which is gone when this returns."""
         self._enter(Phase.LOADING, self.setting.reason)
-        self.watch, self.fault = Watch(), None
+        self.watch, self.fault, self._said = Watch(), None, set()
+        death: tuple[ExitCause, Sequence[str]] | None = None
+        try:
+            self.server = server = await self._start()
+        except (OSError, AutospecError) as error:
+            # An engine that cannot do as asked will not be able to the next time either.
+            retry = not isinstance(error, EngineError)
+            self._died(ExitCause("unknown", f"llama-server not started: {_said(error)}", retry))
+            return
+        try:
+            await unless(self._asked_to_stop, self._serve(server))
+            if self.life.phase is Phase.READY:
+                await unless(self._in_a_hurry, self._drain(server))
+            self._enter(Phase.STOPPING, "stopping llama-server")
+        except ServerDied as end:
+            death = end.cause, end.tail
+        except ServeError as error:
+            death = ExitCause("unknown", _said(error), retry=True), server.tail
+        finally:
+            await self._end(server)
+            self.server = None
+        if death is not None:
+            self._died(*death)
+
+    async def _start(self) -> Server:
         charge = self.charge
         argv = server_argv(charge.engine, charge.launch, self.setting.speculation, charge.endpoint)
-        try:
-            server = await Server.start(argv, charge.env, charge.endpoint, self._on_line)
-        except OSError as error:
-            self._died(ExitCause("unknown", f"llama-server cannot be started: {error}", False))
-            return
-        self.server = server
-        try:
-            if await self._unless_stopped(server.ready(charge.load_seconds)):
-                await self._verify_speculation(server)
-                self._enter(Phase.READY, self.setting.reason)
-                await self._attend(server)
-            await self._end(server)
-        except ServerDied as death:
-            self._died(death.cause, death.tail)
-        except ServeError as error:
-            self._died(ExitCause("unknown", str(error), True), tuple(server.tail))
-        finally:
-            await asyncio.shield(server.stop(grace=0.0 if self._hurry else STOP_GRACE))
-            self.server = None
+        return await Server.start(argv, charge.env, charge.endpoint, self._on_line)
 
-    @property
-    def _hurry(self) -> bool:
-        return self._in_a_hurry.is_set()
-
-    async def _attend(self, server: Server) -> None:
-        """Watch the child; returns when it has to end, raises ServerDied when it died."""
-        while not await self._pause(POLL_SECONDS, server):
-            if server.process.returncode is not None:
-                raise await server.died()
+    async def _serve(self, server: Server) -> None:
+        """Until the child shall be replaced. ServerDied when it dies, ServeError when late."""
+        await server.ready(self.charge.load_seconds)
+        self._enter(Phase.READY, self.setting.reason)
+        self._proven = self.setting
+        while True:
             await self._read(server)
-            if (better := self._reconsider(self.setting, self.watch)) is not None:
+            if (better := self._better()) is not None:
                 self._note(f"new setting: {better.reason}")
                 self.setting = better
                 self.restarts += 1
                 return
+            if await server.ends_within(POLL_SECONDS):
+                raise await server.died()
+
+    def _better(self) -> Setting | None:
+        try:
+            better = self._reconsider(self.setting, self.watch)
+        except Exception as error:  # noqa: BLE001 - a failed prediction must not end a server
+            _log.debug("%s", self.name, exc_info=True)
+            self._note_once("tuning", f"tuning failed, this setting stays: {error!r}")
+            return None
+        return None if better is None or better.speculation in self._unfit else better
+
+    async def _drain(self, server: Server) -> None:
+        """Wait, within `DRAIN_SECONDS`, until no request is being answered."""
+        self._enter(Phase.DRAINING, "waiting for requests that are being answered")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._read(server)
+                while self.watch.busy_now and server.process.returncode is None:
+                    await asyncio.sleep(_DRAIN_POLL)
+                    await self._read(server)
+
+    async def _end(self, server: Server) -> None:
+        """End the child within `STOP_GRACE`, or as soon as somebody is in a hurry."""
+
+        async def hurried() -> None:
+            await self._in_a_hurry.wait()
+            server.kill()
+
+        hurry = asyncio.create_task(hurried())
+        try:
+            await to_the_end(server.stop(STOP_GRACE))
+        finally:
+            hurry.cancel()
 
     async def _read(self, server: Server) -> None:
-        now = time.monotonic()
+        """Take a reading of slots and counters, each as far as it is to be had."""
+        if (states := await self._asked("/slots", server.slots())) is not None:
+            self.watch.slots(states, time.monotonic())
+            self._check_speculation(server, states)
+        if (counters := await self._asked("/metrics", server.counters())) is not None:
+            self.watch.counters(counters, time.monotonic())
+
+    async def _asked(self, page: str, question: Awaitable[T]) -> T | None:
+        """The answer; None without one, which is said once until there is one again."""
         try:
-            self.watch.counters(await server.counters(), now)
-            self.watch.slots(await server.slots(), now)
+            answer = await question
         except (httpx.HTTPError, EngineError) as error:
-            self._note(f"no reading: {error or type(error).__name__}", "warning")
-            return
-        if self.setting.speculation.on and not self.fault and self.watch.total.predicted > 64:
-            self._notice_silence()
+            self._note_once(page, f"no reading of {page}: {error or type(error).__name__}")
+            return None
+        if page in self._said:
+            self._said.remove(page)
+            self._note(f"{page} can be read again")
+        return answer
 
-    def _notice_silence(self) -> None:
-        total = self.watch.total
-        if total.drafts == 0 and total.drafted == 0 and total.per_position:
-            self.fault = "speculation was asked for, but not one draft was made"
-            self._note(self.fault, "warning")
-
-    async def _verify_speculation(self, server: Server) -> None:
+    def _check_speculation(self, server: Server, states: Sequence[SlotState]) -> None:
         """See that the server really speculates; a fault is shown, the server goes on serving."""
-        if not self.setting.speculation.on:
-            return
-        try:
-            states = await server.slots()
-        except (httpx.HTTPError, EngineError):
+        wanted, total = self.setting.speculation, self.watch.total
+        if self.fault is not None or not wanted.on:
             return
         if any(state.speculative is False for state in states):
             why = speculation_fault(list(server.tail)) or "the engine's log does not say why"
             self.fault = f"llama-server serves without speculation: {why}"
+        elif total.predicted > _SILENT_TOKENS and not total.drafts and _drafts_always(wanted):
+            self.fault = f"not one draft in {total.predicted} tokens"
+        if self.fault is not None:
             self._note(self.fault, "warning")
 
-    async def _end(self, server: Server) -> None:
-        self._enter(Phase.DRAINING, "waiting for requests that are being answered")
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while time.monotonic() < deadline and not self._hurry:
-            await self._read(server)
-            if self.watch.busy_now == 0 or server.process.returncode is not None:
-                break
-            await asyncio.sleep(0.2)
-        self._enter(Phase.STOPPING, "stopping llama-server")
-
-    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do `work` to its end (True), or drop it when `stop` is asked (False)."""
-        task = asyncio.create_task(work)
-        stop = asyncio.create_task(self._asked_to_stop.wait())
-        try:
-            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                return False
-            await task
-            return True
-        finally:
-            task.cancel()
-            stop.cancel()
-
-    async def _pause(self, seconds: float, server: Server | None = None) -> bool:
-        """Sleep, waking early when `stop` is asked (True) or the server ends."""
-        waits: set[asyncio.Task[Any]] = {asyncio.create_task(self._asked_to_stop.wait())}
-        if server is not None:
-            waits.add(asyncio.create_task(server.process.wait()))
-        await asyncio.wait(waits, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        return self._asked_to_stop.is_set()
-
-    def _died(self, cause: ExitCause, tail: tuple[str, ...] = ()) -> None:
-        for line in tail[-5:]:
+    def _died(self, cause: ExitCause, tail: Sequence[str] = ()) -> None:
+        for line in list(tail)[-_LAST_WORDS:]:
             self._note(f"last words: {line}", "warning")
+        proven = self._proven
+        if self.life.phase is Phase.LOADING and proven is not None and proven is not self.setting:
+            self._unfit.add(self.setting.speculation)
+            self._note("the new setting did not come up: back to the one before", "warning")
+            self.setting = proven
+            cause = replace(cause, retry=True)
         jitter = random.random()  # noqa: S311 - spreads restarts, guards nothing
         self.life = after_death(self.life, cause, time.monotonic(), jitter)
-        level: Literal["error", "warning"] = (
-            "error" if self.life.phase is Phase.FAILED else "warning"
-        )
+        level: Level = "error" if self.life.phase is Phase.FAILED else "warning"
         self._note(f"{self.life.phase}: {self.life.reason}", level)
 
     def _enter(self, phase: Phase, reason: str) -> None:
         self.life = self.life.enter(phase, reason, time.monotonic())
         self._note(f"{phase}: {reason}")
 
+    def _note_once(self, what: str, text: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            self._note(text, "warning")
+
     def _note(self, text: str, level: Level = "info") -> None:
         self._events.add(text, model=self.name, level=level)
+
+
+def _said(error: Exception) -> str:
+    hint = error.hint if isinstance(error, AutospecError) else None
+    return f"{error} ({hint})" if hint else str(error)
+
+
+def _drafts_always(speculation: Speculation) -> bool:
+    """Whether some drafts must be seen in any text: n-gram types draft only where it repeats."""
+    return any(kind.startswith("draft") for kind in speculation.types)

@@ -61,7 +61,7 @@ class Watch:
         if span is None or not span.predicted:
             return
         self.total = add(self.total, span)
-        self.began = self.began or now
+        self._at_work(now)
         self._recent.append((now, span))
         while self._recent and now - self._recent[0][0] > _WINDOW:
             self._recent.popleft()
@@ -71,11 +71,15 @@ class Watch:
         self.busy_now = len(working)
         self._idle_readings = 0 if working else self._idle_readings + 1
         if working:
-            self.began = self.began or now
+            self._at_work(now)
             depths = [state.depth or 0 for state in working]
             self._readings += 1
             self._busy_sum += len(working)
             self._depth_sum += sum(depths) / len(depths)
+
+    def _at_work(self, now: float) -> None:
+        if self.began is None:
+            self.began = now
 
     @property
     def idle(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import sys
@@ -16,15 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autospec.engine.waiting import to_the_end
+
 _PR_SET_PDEATHSIG = 1
 _LINE_LIMIT = 1 << 16
+_EXIT_POLL_SECONDS = 0.02
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def die_with_parent() -> None:
-    """In the child, between fork and exec: ask for SIGKILL when the parent dies."""
+def _die_with(parent: int) -> None:
+    """In the child, between fork and exec: ask for SIGKILL when `parent` dies."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # It died before we asked.
+            os._exit(1)
 
 
 async def start(
@@ -41,7 +47,7 @@ async def start(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT if merge_stderr else asyncio.subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=die_with_parent,
+        preexec_fn=functools.partial(_die_with, os.getpid()),
         limit=_LINE_LIMIT,
     )
 
@@ -66,16 +72,39 @@ def signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
+def _kill_left_behind(pid: int) -> None:
+    """Kill what is left of the group of an ended program.
+
+    No new process gets the number of a group that has members: one that has it is a stranger.
+    """
+    if not Path(f"/proc/{pid}").exists():
+        signal_group(pid, signal.SIGKILL)
+
+
+async def exited(process: asyncio.subprocess.Process) -> int:
+    """Wait until `process` has ended, whoever still holds its pipes; returns its exit status.
+
+    `Process.wait` is woken only once the pipes are closed too (CPython 3.11), and a grandchild
+    can hold them for ever.
+    """
+    while process.returncode is None:  # noqa: ASYNC110 - the event that there is comes too late
+        await asyncio.sleep(_EXIT_POLL_SECONDS)
+    return process.returncode
+
+
 async def stop(process: asyncio.subprocess.Process, grace: float) -> int:
-    """SIGTERM, wait `grace` seconds, SIGKILL; returns the exit status (negative: the signal)."""
+    """SIGTERM, wait `grace` seconds, SIGKILL; returns the exit status (negative: the signal).
+
+    What the program left behind in its process group is killed too.
+    """
     if process.returncode is None:
         signal_group(process.pid, signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), grace)
+            await asyncio.wait_for(exited(process), grace)
         except TimeoutError:
             signal_group(process.pid, signal.SIGKILL)
-    code = await process.wait()
-    signal_group(process.pid, signal.SIGKILL)
+    code = await exited(process)
+    _kill_left_behind(process.pid)
     return code
 
 
@@ -118,5 +147,5 @@ async def run(
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     finally:
-        await asyncio.shield(stop(process, grace=1.0))
+        await to_the_end(stop(process, grace=1.0))
     return Finished(code, tuple(tail))

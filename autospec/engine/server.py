@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +19,13 @@ from autospec.engine.failures import ExitCause, explain_exit
 from autospec.engine.launch import Endpoint
 from autospec.engine.metrics import ServerCounters, parse_metrics
 from autospec.engine.observe import SlotState, Timings, parse_slots, parse_timings
+from autospec.engine.waiting import to_the_end
 from autospec.errors import EngineOutputError, ServeError
 
 _TAIL_LINES = 60
+_LONGEST_LINE = 4000
 _POLL_SECONDS = 0.1
-_PROBE_TIMEOUT = httpx.Timeout(5.0)
+PROBE_SECONDS = 5.0
 
 
 class ServerDied(ServeError):
@@ -54,11 +57,11 @@ class Completion:
 class Server:
     """A started `llama-server`. Make it with `start`; `stop` it, or leave an `async with`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, endpoint: Endpoint) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, client: httpx.AsyncClient) -> None:
         self.process = process
-        self.endpoint = endpoint
+        self.client = client
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self.client = http_client(endpoint)
+        self._exit = asyncio.create_task(process.wait())
         self._reader: asyncio.Task[None] | None = None
 
     @classmethod
@@ -69,12 +72,22 @@ class Server:
         endpoint: Endpoint,
         on_line: Callable[[str], None] = lambda _line: None,
     ) -> Self:
-        """Start `argv`, which must listen on `endpoint`; its output goes to `on_line`."""
-        process = await processes.start(argv, env, merge_stderr=True)
-        server = cls(process, endpoint)
+        """Start `argv`, which must listen on `endpoint`; its output goes to `on_line`.
+
+        OSError when it cannot be started, ServeError when somebody else answers on `endpoint`
+        or its key file cannot be read.
+        """
+        client = http_client(endpoint)
+        try:
+            await _make_way(endpoint)
+            process = await processes.start(argv, env, merge_stderr=True)
+        except BaseException:
+            await client.aclose()
+            raise
+        server = cls(process, client)
 
         def take(line: str) -> None:
-            server.tail.append(line)
+            server.tail.append(line[:_LONGEST_LINE])
             on_line(line)
 
         assert process.stdout is not None
@@ -91,32 +104,46 @@ class Server:
         while True:
             if self.process.returncode is not None:
                 raise await self.died()
+            left = deadline - time.monotonic()
             with contextlib.suppress(httpx.HTTPError):
-                if (await self.client.get("/health", timeout=_PROBE_TIMEOUT)).status_code == 200:
-                    return
-            if time.monotonic() > deadline:
+                await self._get("/health", max(_POLL_SECONDS, min(PROBE_SECONDS, left)))
+                return
+            if left <= 0:
                 raise ServeError(
                     f"llama-server was not ready after {within:.0f} s",
                     hint="raise [engine] start_timeout if the model needs longer to load",
                 )
             await asyncio.sleep(_POLL_SECONDS)
 
+    async def ends_within(self, seconds: float) -> bool:
+        """Wait so long for the process to end; whether it has."""
+        await asyncio.wait({self._exit}, timeout=seconds)
+        return self.process.returncode is not None
+
     async def died(self) -> ServerDied:
         """The end of an ended server, explained. Waits for the process and its last lines."""
-        code = await self.process.wait()
+        code = await processes.exited(self.process)
         await self._drain_output()
         return ServerDied(explain_exit(code, list(self.tail)), self.tail)
 
     async def counters(self) -> ServerCounters:
         """The totals of /metrics. httpx.HTTPError or EngineOutputError when there are none."""
-        response = await self.client.get("/metrics", timeout=_PROBE_TIMEOUT)
-        response.raise_for_status()
-        return parse_metrics(response.text)
+        return parse_metrics((await self._get("/metrics", PROBE_SECONDS)).text)
 
     async def slots(self) -> tuple[SlotState, ...]:
-        response = await self.client.get("/slots", timeout=_PROBE_TIMEOUT)
+        """What the slots do. httpx.HTTPError or EngineOutputError when that is not to be had."""
+        return tuple(parse_slots((await self._get("/slots", PROBE_SECONDS)).text))
+
+    async def _get(self, path: str, within: float) -> httpx.Response:
+        """A page, whole and good, within so many seconds; httpx.HTTPError otherwise."""
+        try:
+            # httpx counts from byte to byte, and a hung server may dribble.
+            async with asyncio.timeout(within):
+                response = await self.client.get(path, timeout=None)
+        except TimeoutError:
+            raise httpx.ReadTimeout(f"{path} was not answered within {within:.1f} s") from None
         response.raise_for_status()
-        return tuple(parse_slots(response.text))
+        return response
 
     async def chat(self, prompt: str, *, tokens: int, within: float) -> Completion:
         """A greedy answer of at most `tokens` tokens that uses no prompt cache.
@@ -141,12 +168,20 @@ class Server:
 
     async def stop(self, grace: float = 10.0) -> int:
         """End it (SIGTERM, after `grace` s SIGKILL) and return its exit status."""
-        await self.client.aclose()
-        code = await processes.stop(self.process, grace)
-        await self._drain_output()
+        try:
+            await self.client.aclose()
+        finally:
+            code = await processes.stop(self.process, grace)
+            await self._drain_output()
         return code
 
+    def kill(self) -> None:
+        """SIGKILL, for a `stop` under way that has to be over now."""
+        if self.process.returncode is None:
+            processes.signal_group(self.process.pid, signal.SIGKILL)
+
     async def _drain_output(self) -> None:
+        self._exit.cancel()
         if self._reader is not None:
             # A grandchild may hold the pipe open for ever.
             await asyncio.wait([self._reader], timeout=1.0)
@@ -156,7 +191,36 @@ class Server:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.shield(self.stop(grace=2.0))
+        await to_the_end(self.stop(grace=2.0))
+
+
+async def _make_way(endpoint: Endpoint) -> None:
+    """See that nobody answers on `endpoint`, and remove the socket that a killed server left.
+
+    Another server there would be taken for ours until ours has found that it cannot listen;
+    and the engine does not start where the file of a UNIX socket exists (build 11434).
+    """
+    opened = (
+        asyncio.open_connection(endpoint.host, endpoint.port)
+        if endpoint.socket is None
+        else asyncio.open_unix_connection(endpoint.socket)
+    )
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await opened
+    except TimeoutError:
+        pass
+    except OSError:
+        if endpoint.socket is not None and endpoint.socket.is_socket():
+            endpoint.socket.unlink(missing_ok=True)
+        return
+    else:
+        writer.close()
+    where = endpoint.socket or f"{endpoint.host}:{endpoint.port}"
+    raise ServeError(
+        f"another program already listens on {where}",
+        hint="stop it, or let `listen` name another address",
+    )
 
 
 def http_client(endpoint: Endpoint) -> httpx.AsyncClient:
