@@ -22,8 +22,6 @@ import numpy as np
 from autospec.tuning.stopping import Policy, best_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from autospec.tuning.cost import RoundCost
@@ -120,17 +118,15 @@ def best_scalar(
         raise ValueError("a draft needs room for at least one token")
     if n_max is not None and not 1 <= n_max <= cost.n_max:
         raise ValueError(f"n_max {n_max} is outside 1..{cost.n_max}")
-    best, triple = -np.inf, (1, 0, 0.0)
-    for p in _choices(p_min, P_MIN_GRID):
-        for least in _choices(n_min, N_MIN_GRID):
-            rates = scalar_rates(cost, survival, int(least), p)[1:]
-            allowed = np.arange(1, cost.n_max + 1) >= least if n_min is None else rates > 0
-            if n_max is not None:
-                allowed = np.arange(1, cost.n_max + 1) == n_max
-            rates = np.where(allowed, rates, 0.0)
+    lengths = np.arange(1, cost.n_max + 1)
+    best, triple = 0.0, (1, 0, 0.0)
+    for p in P_MIN_GRID if p_min is None else (p_min,):
+        for least in N_MIN_GRID if n_min is None else (n_min,):
+            allowed = lengths == n_max if n_max else lengths >= min(least, cost.n_max)
+            rates = np.where(allowed, scalar_rates(cost, survival, least, p)[1:], 0.0)
             first = int(np.argmax(rates >= rates.max() * (1.0 - TIE)))
-            if rates[first] > best * (1.0 + TIE) or best < 0:
-                best, triple = float(rates[first]), (first + 1, int(least), p)
+            if rates[first] > best * (1.0 + TIE):
+                best, triple = float(rates[first]), (first + 1, least, p)
     vector = policy or best_launch(cost, survival)
     low = scalar_rate(cost.shifted(1.0), survival.shifted(-1.0), *triple)
     high = scalar_rate(cost.shifted(-1.0), survival.shifted(1.0), *triple)
@@ -142,7 +138,3 @@ def best_scalar(
         rate_low=min(low, best),
         rate_high=max(high, best),
     )
-
-
-def _choices(pinned: float | None, grid: Sequence[float]) -> Sequence[float]:
-    return grid if pinned is None else (pinned,)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,24 @@ def test_what_is_pinned_stays():
         best_scalar(cost, survival, n_max=5)
 
 
+def test_the_interval_moves_costs_and_acceptance_together():
+    cost = replace(simple_cost([10.0, 12.0, 14.0], 1.0), spread_ms=np.array([0.5, 0.7, 0.9]))
+    survival = SurvivalModel.prior(2)
+    best = best_scalar(cost, survival)
+    triple = (best.n_max, best.n_min, best.p_min)
+    worse = scalar_rate(cost.shifted(1.0), survival.shifted(-1.0), *triple)
+    better = scalar_rate(cost.shifted(-1.0), survival.shifted(1.0), *triple)
+    assert worse < best.rate < better
+    assert (best.rate_low, best.rate_high) == (worse, better)
+    assert best.ratio_vs_plain == pytest.approx(best.rate / 100.0)
+
+
+def test_a_pinned_n_min_beyond_every_draft_is_still_an_answer():
+    pinned = best_scalar(simple_cost([10.0, 11.0, 12.0]), SurvivalModel.prior(2), n_min=5)
+    assert (pinned.n_max, pinned.n_min) == (2, 5)
+    assert pinned.rate <= 100.0
+
+
 def test_of_equals_the_simplest_is_taken():
     best = best_scalar(simple_cost([10.0, 10.0, 40.0]), SurvivalModel.constant([0.9, 0.0]))
     assert (best.n_max, best.n_min, best.p_min) == (1, 0, 0.0)
@@ -131,6 +150,16 @@ def test_any_cost_vector_is_predicted_as_its_engine_plays_it(survival, cost, thr
         time += probability * (cost.kept(k) + again)
     rate = rate_of_costs(cost, survival, (1.0, *thresholds))
     assert rate == pytest.approx(1000.0 * tokens / time, rel=1e-9)
+
+
+def test_where_every_token_pays_or_none_does_the_cost_vector_says_so():
+    survival = SurvivalModel.prior(3)
+    free = cost_vector(simple_cost([10.0, 10.0, 10.0, 10.0]), survival)
+    dear = cost_vector(simple_cost([10.0, 40.0, 80.0, 120.0], 1.0), survival)
+    assert free.values == (1.0, 0.0, 0.0, 0.0)
+    assert dear.values == (1.0, NEVER, NEVER, NEVER)
+    assert dear.environment == "1,2,2,2"
+    assert dear.rate == pytest.approx(1000 / 11)
 
 
 def test_a_calibrated_draft_loses_nothing_to_the_cost_vector():

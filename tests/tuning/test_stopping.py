@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from autospec.tuning import stopping
+from autospec.tuning.chain import Chain
 from autospec.tuning.cost import RoundCost, simple_cost
 from autospec.tuning.stopping import best_launch, solve, solve_table
 from autospec.tuning.survival import SurvivalModel
@@ -285,3 +286,14 @@ def test_room_for_easier_text_is_bought_with_the_slack_alone():
 def test_unknown_positions_are_refused():
     with pytest.raises(ValueError, match="known to position 2"):
         solve(simple_cost([1.0, 2.0, 3.0, 4.0]), SurvivalModel.constant([0.5, 0.5]))
+
+
+def test_the_lattice_costs_hardly_anything_against_the_exact_products():
+    prior = SurvivalModel.prior(3)
+    cost = simple_cost([20.0, 25.0, 31.0, 33.0], 2.0)
+    rates = []
+    for exact in (4, 100_000):
+        survival = replace(prior)
+        vars(survival)["chain"] = Chain.of(prior.q, prior.weight, exact=exact)
+        rates.append(solve(cost, survival).rate)
+    assert rates[0] == pytest.approx(rates[1], rel=5e-4)
