@@ -154,11 +154,12 @@ def test_the_unit_of_time_does_not_matter(survival, cost, factor):
     assert there.thresholds == pytest.approx(here.thresholds, rel=1e-5, abs=1e-6)
 
 
-@given(beliefs(5, 3), costs(5), st.floats(1.01, 10.0))
-def test_dearer_drafting_never_buys_more_draft_steps_a_token(survival, cost, factor):
-    """Minimising ms a token is linear in the price of a step, so the steps a token cannot rise."""
-    dearer = replace(cost, draft_ms=cost.draft_ms * factor)
-    before, after = solve(cost, survival), solve(dearer, survival)
+@given(beliefs(5, 3), costs(5), st.floats(0.0, 20.0), st.floats(0.1, 20.0))
+def test_dearer_drafting_never_buys_more_draft_steps_a_token(survival, cost, step, extra):
+    """The least ms a token is concave in the price of a step; its slope is the steps a token."""
+    steps = np.arange(6.0)
+    before = solve(replace(cost, draft_ms=step * steps), survival)
+    after = solve(replace(cost, draft_ms=(step + extra) * steps), survival)
     paid = before.mean_steps / before.tokens_per_round
     assert after.mean_steps / after.tokens_per_round <= paid * (1 + 1e-6) + 1e-9
 
