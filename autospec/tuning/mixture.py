@@ -14,7 +14,7 @@ import numpy as np
 
 from autospec.tuning.calibration_map import sigmoid
 from autospec.tuning.cost import CostSurface, StepTime
-from autospec.tuning.replay import Cut, Trace
+from autospec.tuning.replay import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.intp]
 
 SEGMENTS = 4
 """A phase whose depth grows is simulated at this many depths in turn."""
@@ -112,13 +113,19 @@ class StepTimes:
     verify: Floats
     draft: Floats
 
-    def of(self, cut: Cut) -> tuple[Floats, Floats]:
-        """Drafting and verification time of each step (n,); `cut` has `slots` entries a step."""
-        kept, paid = cut.kept.reshape(-1, self.slots), cut.paid.reshape(-1, self.slots)
-        drafting = np.zeros(len(paid))
+    def drafting(self, paid: Ints) -> Floats:
+        """Time of each step (n,) in which the slots pay `paid` draft steps, `slots` entries a
+        step."""
+        by_slot = paid.reshape(-1, self.slots)
+        time = np.zeros(len(by_slot))
         for step in range(int(paid.max(initial=0))):
-            drafting += self.draft[np.sum(paid > step, axis=1)]
-        return drafting, self.verify[kept.sum(axis=1)]
+            time += self.draft[np.sum(by_slot > step, axis=1)]
+        return time
+
+    def verifying(self, kept: Ints) -> Floats:
+        """Time of each step (n,) that verifies `kept` tokens, `slots` entries a step."""
+        time: Floats = self.verify[kept.reshape(-1, self.slots).sum(axis=1)]
+        return time
 
 
 @dataclass(frozen=True, eq=False)

@@ -112,8 +112,12 @@ def cut_where(trace: Trace, stop: Bools, n_max: int) -> Cut:
 
 def cut_scalar(trace: Trace, triple: Triple) -> Cut:
     """The engine's own rule: stop under `p_min`, throw drafts shorter than `n_min` away."""
-    kept, paid = cut_where(trace, trace.p < triple.p_min, triple.n_max)
-    return Cut(np.where(kept < triple.n_min, 0, kept), paid)
+    return thrown_away(cut_where(trace, trace.p < triple.p_min, triple.n_max), triple.n_min)
+
+
+def thrown_away(cut: Cut, n_min: int) -> Cut:
+    """`cut` where drafts shorter than `n_min` are not sent to the target."""
+    return Cut(np.where(cut.kept < n_min, 0, cut.kept), cut.paid)
 
 
 def cut_average_cost(trace: Trace, relative_cost: ArrayLike) -> Cut:

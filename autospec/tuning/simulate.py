@@ -10,6 +10,7 @@ tuner has the live actions only: to draft by thresholds, or not to draft with th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,9 +28,10 @@ from autospec.tuning.replay import (
     Trace,
     Triple,
     calibrated,
-    cut_scalar,
     cut_vector,
+    cut_where,
     every_triple,
+    thrown_away,
     tokens,
 )
 from autospec.tuning.shared import solve_shared
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-BLOCK = 32
-"""Steps between two looks at what was learned."""
+BLOCK = 48
+"""Rounds, over all slots, between two looks at what was learned."""
 
 WINDOW = 256
 """Rounds that are kept to learn from again once acceptance has changed."""
@@ -171,9 +173,7 @@ def simulate(mixture: Mixture, *, limit_is_free: bool = False) -> Result:
             made, spent = made + part_made, spent + part_ms
         tuned.append(1000 * made / spent)
     triples = every_triple(mixture.n_max)
-    ms = np.array(
-        [[sum(_static_ms(part, triple) for part in phase) for triple in triples] for phase in parts]
-    )
+    ms = np.array([sum(_static_ms(part, triples) for part in phase) for phase in parts])
     best = int(np.argmin(ms.sum(axis=0)))
     wanted = np.array([phase.tokens for phase in mixture.phases])
     return Result(
@@ -199,12 +199,20 @@ def _parts(mixture: Mixture, index: int) -> list[Part]:
     return parts
 
 
-def _static_ms(part: Part, triple: Triple) -> float:
-    """Time in which `triple` makes the tokens of `part`, at its mean rate over all the rounds."""
-    cut = cut_scalar(part.trace, triple)
-    drafting, verifying = part.times.of(cut)
-    made = tokens(part.trace, cut).sum()
-    return float((drafting.sum() + verifying.sum()) * part.tokens / made)
+def _static_ms(part: Part, triples: Sequence[Triple]) -> Floats:
+    """Time in which each triple makes the tokens of `part`, at its mean rate over the rounds.
+
+    Neighbours that differ in n_min alone draft alike, and are drafted for once.
+    """
+    ms = []
+    for (n_max, p_min), group in groupby(triples, key=lambda triple: (triple.n_max, triple.p_min)):
+        drafted = cut_where(part.trace, part.trace.p < p_min, n_max)
+        drafting = part.times.drafting(drafted.paid).sum()
+        for triple in group:
+            cut = thrown_away(drafted, triple.n_min)
+            spent = drafting + part.times.verifying(cut.kept).sum()
+            ms.append(float(spent * part.tokens / tokens(part.trace, cut).sum()))
+    return np.array(ms)
 
 
 def _play(
@@ -213,14 +221,13 @@ def _play(
     """Let `tuner` write `part`, learning block by block; returns tokens made and ms spent."""
     made, spent, row = 0, 0.0, 0
     while made < part.tokens:
-        rows = np.arange(row, min(row + BLOCK * part.slots, len(part.trace)))
+        rows = np.arange(row, min(row + BLOCK // part.slots * part.slots, len(part.trace)))
         row = int(rows[-1]) + 1
         block = part.trace.pick(rows)
         policy = tuner.policy(part.slots, part.depth)
         cut = cut_vector(block, tuner.belief, policy) if policy.drafts else _probing(block, part)
-        drafting, verifying = part.times.of(cut)
-        drafting = drafting * np.exp(random.normal(0.0, noise, len(drafting)))
-        verifying = verifying * np.exp(random.normal(0.0, noise, len(verifying)))
+        drafting = _noisy(part.times.drafting(cut.paid), noise, random)
+        verifying = _noisy(part.times.verifying(cut.kept), noise, random)
         made += int(tokens(block, cut).sum())
         spent += float(drafting.sum() + verifying.sum())
         seen = _reported(
@@ -228,6 +235,10 @@ def _play(
         )
         tuner = tuner.observe(seen, part.slots, part.depth)
     return tuner, made, spent
+
+
+def _noisy(times: Floats, noise: float, random: np.random.Generator) -> Floats:
+    return times * np.exp(random.normal(0.0, noise, len(times)))
 
 
 def _probing(block: Trace, part: Part) -> Cut:
