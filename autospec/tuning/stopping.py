@@ -52,6 +52,7 @@ SETTLED = 1e-5
 quadratically, and the last pass is one step more."""
 
 EQUAL = 1e-12
+"""Gains under this (relative) are rounding; of equal rules the one that drafts less is taken."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def solve_table(costs: Sequence[RoundCost], survival: SurvivalModel) -> list[Pol
 def _policy(cost: RoundCost, root: Floats, thresholds: Floats) -> Policy:
     tokens, ms, drafted, steps = (float(value) for value in root)
     rate = 1000.0 * cost.slots * tokens / ms
-    if rate <= cost.zero_rate:
+    if rate <= cost.zero_rate * (1.0 + EQUAL):
         never = (math.inf,) * cost.n_max
         return Policy(never, cost.zero_rate, cost.plain_rate, cost.zero_rate, 0.0, 0.0, 1.0)
     return Policy(
@@ -220,7 +221,7 @@ class _Problem:
             if lost.any():
                 before = np.minimum(1.0, s / max(self.means[i - 1], EQUAL))
                 gain -= rate * (before - s)[:, None] * lost
-            include = gain >= 0
+            include = gain > EQUAL * (1.0 + rate * stop[1])
             if lost.any():
                 include = np.logical_and.accumulate(include[::-1])[::-1]
             if counting:
