@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from autospec import paths
 from autospec.tuning.observations import Counters
 
 _FORMAT = 1
+_LARGEST = 10**15
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,26 @@ def load(key: str) -> Learned | None:
             raise ValueError("another format")
         counters = fields.pop("counters")
         counters["per_position"] = tuple(counters["per_position"])
-        return Learned(counters=Counters(**counters), **fields)
-    except FileNotFoundError:
+        return _checked(Learned(counters=Counters(**counters), **fields))
+    except OSError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        path.replace(path.with_suffix(".corrupt"))
+        with contextlib.suppress(OSError):
+            path.replace(path.with_suffix(".corrupt"))
         return None
+
+
+def _checked(learned: Learned) -> Learned:
+    """Refuse with ValueError what no counter and no setting can be; the file is anybody's."""
+    seen = learned.counters
+    counts = [seen.drafts, seen.drafted, seen.accepted, seen.predicted, *seen.per_position]
+    for count in (learned.n_max, learned.n_min, *counts):
+        if type(count) is not int or not 0 <= count <= _LARGEST:
+            raise ValueError(f"not a count: {count!r}")
+    for number in (learned.p_min, learned.depth, learned.busy, seen.predicted_seconds):
+        if type(number) not in (int, float) or not 0 <= number <= _LARGEST:
+            raise ValueError(f"not a number that can be: {number!r}")
+    return learned
 
 
 def save(key: str, learned: Learned) -> None:

@@ -19,6 +19,8 @@ from autospec.engine.find import Engine, read_engine
 from autospec.engine.launch import Endpoint, Launch, Speculation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import FakeEngine
 
 PLAIN = plain("a test")
@@ -44,6 +46,14 @@ def charge_of(fake: FakeEngine, endpoint: Endpoint, *, load_seconds: float = PAT
     launch = Launch("m", **models, context=512)
     env = {"PATH": "/usr/bin:/bin"}
     return Charge(engine_of(fake), launch, endpoint, env, load_seconds)
+
+
+def wrap(fake: FakeEngine, shell: str) -> Path:
+    """Make `llama-server` a script that runs `shell` and then becomes the fake, returned here."""
+    real = fake.server.rename(fake.folder / "real-server")
+    fake.server.write_text(f'#!/bin/sh\n{shell}\nexec {real} "$@"\n')
+    fake.server.chmod(0o755)
+    return real
 
 
 class Nursery:

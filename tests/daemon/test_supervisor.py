@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 import psutil
 import pytest
-from supervised import PLAIN, charge_of, drafting, gone, supervised
+from supervised import PLAIN, charge_of, drafting, gone, supervised, wrap
 
 from autospec.daemon import lifecycle, supervisor
 from autospec.daemon.child_log import ChildLog
@@ -41,13 +41,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def endpoint(free_port: int) -> Endpoint:
     return Endpoint(port=free_port)
-
-
-def wrap(fake: FakeEngine, shell: str) -> None:
-    """Make `llama-server` a script that runs `shell` and then becomes the fake server."""
-    real = fake.server.rename(fake.folder / "real-server")
-    fake.server.write_text(f'#!/bin/sh\n{shell}\nexec {real} "$@"\n')
-    fake.server.chmod(0o755)
 
 
 def complete(endpoint: Endpoint, **asked: object) -> httpx.Response:
@@ -96,20 +89,22 @@ def test_a_crash_loop_ends_with_its_reason_and_the_childs_last_lines(
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    ("log", "reason"),
     [
-        ("error: invalid argument: --nope", "--nope"),
+        (["error: invalid argument: --nope"], "--nope"),
         (
-            "llama_model_load: error loading model: failed to open GGUF file 'x.gguf' "
-            "(No such file or directory)\nfailed to load model, 'x.gguf'",
+            [
+                "failed to open GGUF file 'x.gguf' (No such file or directory)",
+                "failed to load model",
+            ],
             "model file is missing",
         ),
     ],
 )
 def test_what_would_only_repeat_itself_is_not_tried_again(
-    fake_engine: FakeEngine, endpoint: Endpoint, line: str, reason: str
+    fake_engine: FakeEngine, endpoint: Endpoint, log: list[str], reason: str
 ):
-    fake_engine.script_server(exit={"when": "start", "code": 1, "log": line.splitlines()})
+    fake_engine.script_server(exit={"when": "start", "code": 1, "log": log})
 
     async def main() -> None:
         async with supervised(charge_of(fake_engine, endpoint)) as it:
