@@ -152,6 +152,21 @@ def test_any_cost_vector_is_predicted_as_its_engine_plays_it(survival, cost, thr
     assert rate == pytest.approx(1000.0 * tokens / time, rel=1e-9)
 
 
+@given(beliefs(1, 4), costs(1))
+def test_for_one_token_the_cost_vector_is_the_best_of_all_cuts(survival, cost):
+    cuts = [0.0, NEVER, *(float(p) for p in survival.p)]
+    best = max(rate_of_costs(cost, survival, (1.0, cut)) for cut in cuts)
+    assert cost_vector(cost, survival).rate == pytest.approx(best, rel=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(beliefs(2, 2), costs(2))
+def test_the_cost_vector_is_never_under_always_or_never_drafting(survival, cost):
+    found = cost_vector(cost, survival).rate
+    assert found >= rate_of_costs(cost, survival, (1.0, 0.0, 0.0)) * (1 - 1e-9)
+    assert found >= rate_of_costs(cost, survival, (1.0, NEVER, NEVER)) * (1 - 1e-9)
+
+
 def test_where_every_token_pays_or_none_does_the_cost_vector_says_so():
     survival = SurvivalModel.prior(3)
     free = cost_vector(simple_cost([10.0, 10.0, 10.0, 10.0]), survival)
