@@ -153,12 +153,14 @@ def cut_oracle(cost: RoundCost, trace: Trace) -> Cut:
     """The best that anyone could do who knew what will be accepted, and pays for no step more.
 
     Such an oracle maximises `tokens − λ·time` round by round; λ is its own rate (Dinkelbach).
+    A token too many is kept where the larger batch is cheaper.
     """
     k = np.arange(trace.n_max + 1)
+    accepted, drafted = trace.accepted[:, np.newaxis], trace.drafted[:, np.newaxis]
+    gain = np.where(k <= drafted, 1.0 + np.minimum(k, accepted), -np.inf)
     time = cost.draft_ms[: len(k)] + cost.verify_ms[: len(k)]
-    useful = np.minimum(trace.accepted, trace.drafted)
-    gain = np.where(k <= useful[:, np.newaxis], 1.0 + k, -np.inf)
-    cut = Cut(useful, useful)
+    time = time + np.where(k > accepted, cost.replay_ms[np.minimum(accepted, cost.n_max)], 0.0)
+    cut = Cut(trace.accepted, trace.accepted)
     best = 0.0
     while (found := rate(cost, trace, cut)) > best * (1 + 1e-12):
         best = found
