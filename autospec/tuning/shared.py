@@ -17,6 +17,8 @@ following it would do, and the best is kept. That is optimal person by person: n
 do better (R. Radner, "Team decision problems", 1962). Such optima are local: while others draft
 on, one more step of one's own is nearly free. So the start is the best of the rules that stop
 together after at most n tokens, n = 0…K.
+
+Targets that replay after a rejection are not covered: their slots restore one by one.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autospec.tuning.chain import Chain
 from autospec.tuning.cost import NO_OVERHEAD, DraftCost, RoundCost, RoundOverhead, round_cost
 from autospec.tuning.stopping import Policy, best_launch, solve, solve_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from autospec.tuning.chain import Chain
     from autospec.tuning.surface import CostSurface
     from autospec.tuning.survival import SurvivalModel
 
@@ -69,7 +71,7 @@ def solve_shared(
     if slots == 1 or n_max == 0 or draft.kind == "block":
         return best_launch(cost, survival) if limit_is_free else solve(cost, survival)
     step = _Step.of(target, draft, cost, depth=depth, overhead=overhead)
-    chain = Chain.of(survival.q[:n_max], survival.weight[:n_max])
+    chain = survival.chain
     together = solve_table([cost.truncated(n) for n in range(n_max + 1)], survival)
     if not limit_is_free:
         together = [_capped(policy, n_max) for policy in together]
