@@ -33,6 +33,7 @@ HELP = """\
 --version                               show version and build info
 -c,    --ctx-size N                     size of the context (default: 0)
 -m,    --model FNAME                    model file
+-t,    --threads N                      CPU threads (default: -1)
 -npp   n0,n1,...                        numbers of prompt tokens
 -ntg   n0,n1,...                        numbers of generated tokens
 -npl   n0,n1,...                        numbers of parallel prompts

@@ -24,6 +24,7 @@ from autospec.tuning.powerlaw import check_curve
 
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_DRAFT = 1024
+_MAX_BATCH = _MAX_DRAFT + 1
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ def _seed_curve(where: str, entry: object) -> Curve:
     costs = entry.get("relative_cost")
     if not isinstance(costs, list) or not all(map(_is_number, costs)):
         raise UsageError(f"{where}: 'relative_cost' is not a list of numbers: {_shown(costs)}")
+    if len(costs) > _MAX_BATCH:
+        raise UsageError(f"{where}: {len(costs)} batches, more than {_MAX_BATCH}")
     skip = entry.get("skip")
     if skip is not None and not (_is_int(skip) and 1 <= skip < len(costs) - 1):
         raise UsageError(f"{where}: 'skip' leaves fewer than two batches: {_shown(skip)}")
@@ -135,7 +138,7 @@ def _bench_curves(path: Path, text: str) -> list[Curve]:
     curves = []
     for depth, ms in sorted(by_depth.items()):
         length = 0
-        while length + 1 in ms:
+        while length + 1 in ms and length < _MAX_BATCH:
             length += 1
         if length < 2:
             raise UsageError(
@@ -144,8 +147,8 @@ def _bench_curves(path: Path, text: str) -> list[Curve]:
             )
         relative = tuple(ms[b] / b / ms[1] for b in range(1, length + 1))
         beyond = sorted(batch for batch in ms if batch > length)
-        notes = (f"batch {length + 1} was not measured: {beyond} left out",) if beyond else ()
-        curves.append(Curve(f"depth {depth}", relative, notes=notes))
+        notes = (f"batches behind the gap at {length + 1} are left out: {beyond[:8]}",)
+        curves.append(Curve(f"depth {depth}", relative, notes=notes if beyond else ()))
     return curves
 
 

@@ -212,7 +212,7 @@ class _Run:
         if totals:
             result = await self._job(Job("target", 0, totals, 3), 0.6 * usable)
             self._say_missing("target", totals, result)
-        depth = grid.default_depths(context // self.launch.slots)[1]
+        depth = context // self.launch.slots // 4
         counts = tuple(sorted({2, self.launch.slots}))
         usable = self.left - self._reserve
         result = await self._job(Job("target", depth, counts, 2, shared=False), usable)

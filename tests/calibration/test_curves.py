@@ -35,7 +35,7 @@ def test_benchmark_output_gives_a_curve_a_depth_up_to_the_first_hole():
     curves = read_curves(BENCH)
     assert [curve.name for curve in curves] == ["depth 0", "depth 512"]
     assert [len(curve.relative_cost) for curve in curves] == [14, 14]
-    assert curves[0].notes == ("batch 15 was not measured: [16] left out",)
+    assert curves[0].notes == ("batches behind the gap at 15 are left out: [16]",)
     assert curves[0].relative_cost[1] == pytest.approx(0.720482 / 2 / 0.388026)
 
 
@@ -81,6 +81,7 @@ def test_a_row_without_a_usable_figure_is_refused_with_the_row(written, key, val
         {"curves": [{"relative_cost": [2, 0.5]}]},
         {"curves": [{"relative_cost": [1, 0.5, 0.4], "skip": 2}]},
         {"curves": [{"relative_cost": [1, 0.5, 0.4], "skip": 0}]},
+        {"curves": [{"relative_cost": [1] + [0.5] * 1025}]},
         {"curves": []},
     ],
 )
