@@ -62,7 +62,7 @@ def test_benchmark_output_is_taken_as_it_is(capsys):
     assert code == 0
     assert [c["name"] for c in curves] == ["depth 0", "depth 512"]
     assert curves[0]["draft_cost"] == 0.05
-    assert curves[0]["notes"] == ["batch 15 was not measured: [16] left out"]
+    assert curves[0]["notes"] == ["batches behind the gap at 15 are left out: [16]"]
 
 
 def test_a_curve_that_never_pays_still_gets_its_rules(capsys, tmp_path):

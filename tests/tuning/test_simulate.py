@@ -20,6 +20,12 @@ def read(name):
     return Mixture.from_json(json.loads((DATA / f"{name}.json").read_text()))
 
 
+def short(name, phases, tokens):
+    """The mixture with these of its phases only, each of so many tokens."""
+    mixture = read(name)
+    return replace(mixture, phases=tuple(replace(mixture.phases[i], tokens=tokens) for i in phases))
+
+
 @pytest.mark.parametrize(
     ("name", "ratio"),
     [("mixture", 1.0), ("mixture_moe", 1.07), ("mixture_dense", 1.03), ("mixture_wide", 1.07)],
@@ -32,11 +38,6 @@ def test_following_text_load_and_depth_beats_the_best_triple_for_all_of_them(nam
     assert result.total(result.tuned) >= 0.94 * result.total(result.best_of_phase)
     assert result.alarms >= 2, "the texts differ: the tuner has to notice"
     assert result.total(result.static) <= result.total(result.best_of_phase)
-
-
-def short(name, phases, tokens):
-    mixture = read(name)
-    return replace(mixture, phases=tuple(replace(mixture.phases[i], tokens=tokens) for i in phases))
 
 
 def test_a_limit_for_each_round_helps():
