@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autospec.tuning.calibration_map import logit, sigmoid
+from autospec.tuning.cost import simple_cost
 from autospec.tuning.observations import Counters, Round
-from autospec.tuning.survival import SurvivalModel
+from autospec.tuning.projection import best_scalar, scalar_rate
+from autospec.tuning.survival import DEPENDENCE, SurvivalModel
 
 K = 6
 
@@ -127,6 +129,25 @@ def test_a_belief_moved_to_the_worse_lies_under_the_one_moved_to_the_better():
     worse, better = model.shifted(-1.0).survival(), model.shifted(1.0).survival()
     assert np.all(worse < model.survival())
     assert np.all(model.survival() < better)
+
+
+def test_a_shift_is_one_standard_error_of_what_was_seen():
+    model = SurvivalModel.from_rounds(draw_rounds(400), K)
+    tokens = model.strength[0] * np.cumprod([1.0, *model.means[:-1]]).sum() / DEPENDENCE
+    error = np.sqrt(mean_q() * (1 - mean_q()) / tokens)
+    calibrated = SurvivalModel.constant(model.means)
+    alike = SurvivalModel(calibrated.p, calibrated.q, calibrated.weight, model.strength)
+    moved = alike.shifted(1.0).means - alike.means
+    assert moved == pytest.approx(np.full(K, error), rel=0.2)
+
+
+def test_the_setting_that_counters_came_from_is_the_cut_that_is_known():
+    counters = Counters(300, 600, 540, (290, 250, 0, 0, 0, 0), predicted=940)
+    model = SurvivalModel.from_counters(counters, K, p_min_used=0.5)
+    cost = simple_cost([10.0, 13.0, 16.0, 19.0, 22.0, 25.0, 28.0], 1.0)
+    assert scalar_rate(cost, model, 3, 0, 0.45) == scalar_rate(cost, model, 3, 0, 0.0)
+    assert scalar_rate(cost, model, 3, 0, 0.5) > scalar_rate(cost, model, 3, 0, 0.45)
+    assert best_scalar(cost, model).p_min == 0.5
 
 
 def test_full_drafts_identify_every_position_by_counters():
