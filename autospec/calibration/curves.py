@@ -43,7 +43,7 @@ class Curve:
 
 def read_curves(path: Path) -> list[Curve]:
     """Every curve in the cost file at `path`, one a depth if it is a benchmark's output."""
-    text = _text(path)
+    text = read_text(path)
     document = _json_document(text)
     curves = (
         _seed_curves(path, document)
@@ -64,7 +64,7 @@ def read_steps(path: Path) -> tuple[StepTime, ...]:
     The warm-up row, which the benchmark prints first and repeats, is left out. Rows without a
     prompt count as shared: there is nothing that the sequences could have apart.
     """
-    rows = _without_warm_up(_bench_rows(path, _text(path)))
+    rows = _without_warm_up(_bench_rows(path, read_text(path)))
     if not rows:
         raise UsageError(
             f"{path} holds no benchmark row",
@@ -77,7 +77,7 @@ def read_rounds(path: Path) -> list[Round]:
     """The recorded rounds at `path`, in order; UsageError for a line that is no round."""
     rounds = [
         _round(path, number, line)
-        for number, line in enumerate(_text(path).splitlines(), start=1)
+        for number, line in enumerate(read_text(path).splitlines(), start=1)
         if line.strip()
     ]
     if not rounds:
@@ -85,7 +85,8 @@ def read_rounds(path: Path) -> list[Round]:
     return rounds
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The whole file; UsageError where it is missing, too large or no text."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise UsageError(f"{path} is larger than {_MAX_BYTES // 2**20} MiB")

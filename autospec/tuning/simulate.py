@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -138,6 +138,26 @@ class Result:
     def ratio(self) -> float:
         """How much faster the tuner was than the best single static triple."""
         return self.total(self.tuned) / self.total(self.static)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; rates in tokens per second."""
+        rates = {
+            "tuned": self.tuned,
+            "best_triple": self.static,
+            "best_triple_of_phase": self.best_of_phase,
+        }
+        return {
+            "phases": [
+                {"text": phase.text, "slots": phase.slots, "depth": list(phase.depth)}
+                | {"tokens": phase.tokens}
+                | {name: values[index] for name, values in rates.items()}
+                for index, phase in enumerate(self.phases)
+            ],
+            "total": {name: self.total(values) for name, values in rates.items()},
+            "triple": self.triple._asdict(),
+            "ratio": self.ratio,
+            "alarms": self.alarms,
+        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autospec.tuning.lab import Comparison
+from autospec.tuning.simulate import Result
 
 
 def comparison(found: Comparison) -> RenderableType:
@@ -35,3 +36,29 @@ def comparison(found: Comparison) -> RenderableType:
     gap = found.gap_closed
     closed = "there is no gap to close" if gap is None else f"gap closed: {gap:.2f}"
     return Group(table, Text(f"{closed} (of the way from the best triple to the oracle)"))
+
+
+def simulation(found: Result) -> RenderableType:
+    """One row a phase: what was going on, and how fast each player was."""
+    table = Table(title="tokens/s in each phase", title_justify="left")
+    table.add_column("text")
+    for name in ("slots", "depth", "tuned", "best triple", "ratio", "best of the phase"):
+        table.add_column(name, justify="right")
+    rows = zip(found.phases, found.tuned, found.static, found.best_of_phase, strict=True)
+    for phase, tuned, static, best in rows:
+        low, high = phase.depth
+        depth = f"{low:g}–{high:g}" if high > low else f"{low:g}"
+        table.add_row(phase.text, str(phase.slots), depth, *_row(tuned, static, best))
+    table.add_section()
+    totals = (found.total(found.tuned), found.total(found.static), found.total(found.best_of_phase))
+    table.add_row("all tokens", "", "", *_row(*totals), style="bold")
+    n_max, n_min, p_min = found.triple
+    told = (
+        f"best triple for all phases, in hindsight: n_max {n_max}, n_min {n_min}, "
+        f"p_min {p_min:.2f}; best of the phase: another triple for each, in hindsight"
+    )
+    return Group(table, Text(told))
+
+
+def _row(tuned: float, static: float, best: float) -> tuple[str, str, str, str]:
+    return f"{tuned:.2f}", f"{static:.2f}", f"{tuned / static:.2f}x", f"{best:.2f}"

@@ -78,3 +78,33 @@ def test_rounds_that_tell_too_little_are_refused(capsys, tmp_path, text, said):
     code, _, err = run(capsys, "--cost", COST, "--rounds", str(path))
     assert code == 2
     assert said in err
+
+
+@pytest.fixture
+def mixture(tmp_path):
+    """Two short phases of a mixture, in a file."""
+    data = json.loads((DATA / "mixture_moe.json").read_text())
+    data["phases"] = [phase | {"tokens": 120} for phase in data["phases"][:2]]
+    path = tmp_path / "mixture.json"
+    path.write_text(json.dumps(data))
+    return str(path)
+
+
+def test_a_mixture_is_played(capsys, mixture):
+    code, out, _ = run(capsys, "--simulate", mixture, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [phase["text"] for phase in found["phases"]] == ["code", "chat"]
+    assert found["ratio"] == pytest.approx(found["total"]["tuned"] / found["total"]["best_triple"])
+    code, out, _ = run(capsys, "--simulate", mixture, "--round-limit")
+    assert code == 0
+    assert "best triple for all phases" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, '{"seed": NaN}'])
+def test_a_file_that_is_no_mixture_is_refused(capsys, tmp_path, text):
+    path = tmp_path / "mixture.json"
+    path.write_text(text)
+    code, _, err = run(capsys, "--simulate", str(path))
+    assert code == 2
+    assert "is not a mixture" in err
