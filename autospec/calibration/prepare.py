@@ -9,10 +9,12 @@ from pathlib import Path
 
 from autospec.engine.arguments import unknown_extra
 from autospec.engine.compatibility import check_model, check_pair
+from autospec.engine.devices import list_devices
 from autospec.engine.environment import child_environment
 from autospec.engine.find import Engine
 from autospec.engine.gguf import GgufHeader, read_header
 from autospec.engine.launch import Launch
+from autospec.engine.placement import resolve
 from autospec.errors import ModelError, UsageError
 
 _LOAD_FLOOR = 60.0
@@ -70,10 +72,15 @@ def prepare(engine: Engine, launch: Launch, extra_env: Mapping[str, str]) -> Pre
         if problem.severity == "error":
             raise ModelError(f"{launch.name}: {problem.sentence}")
     env, removed = child_environment(os.environ, extra_env)
+    tells = "--list-devices" in engine.capabilities.flags
+    placement = resolve(engine, launch, list_devices(engine) if tells else None, draft)
     notes = [problem.sentence for problem in problems]
+    if placement.note:
+        notes.append(placement.note)
     if removed:
         notes.append(f"not passed on to llama-server: {', '.join(removed)}")
     own = target.context if target and target.context else _FALLBACK_CONTEXT
+    launch = placement.launch
     return Prepared(engine, launch, env, launch.context or own, target, draft, tuple(notes))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from autospec import __version__
 from autospec.calibration.result import Calibration
+from autospec.daemon.engine_findings import applier
 from autospec.daemon.events import Events
 from autospec.daemon.setting import Setting
 from autospec.daemon.supervisor import Supervisor
@@ -56,7 +57,7 @@ def report(
             "version": engine.version,
             "identity": engine.identity,
             "build_date": engine.build_date,
-            "applier": "scalar",
+            "applier": asdict(applier(engine.capabilities)),
         },
         "hardware": hardware,
         "models": models,

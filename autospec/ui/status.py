@@ -48,13 +48,9 @@ def _head(report: Json) -> RenderableType:
     table.add_row("configuration", daemon["config"])
     build = f", built {engine['build_date']}" if engine["build_date"] else ""
     table.add_row("engine", f"{engine['version']} [{engine['identity'][:12]}]{build}")
-    table.add_row("settings by", _applier(engine["applier"]))
+    table.add_row("applier", f"{engine['applier']['name']}: {engine['applier']['why']}")
     table.add_row("machine", machine(hardware))
     return table
-
-
-def _applier(name: str) -> str:
-    return {"scalar": "flags at start (scalar): a new setting needs a restart"}.get(name, name)
 
 
 def machine(hardware: Json) -> str:

@@ -70,7 +70,7 @@ REPORT: dict[str, Any] = {
         "version": "0.6.0",
         "identity": "83df4506aabbccdd",
         "build_date": "2026-11-30",
-        "applier": "scalar",
+        "applier": {"name": "scalar", "why": "settings are flags at start"},
     },
     "hardware": {
         "cpu": {"model": "A CPU", "usable": 8},
