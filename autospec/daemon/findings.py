@@ -56,13 +56,6 @@ def about_address(name: str, address: Address, fault: str | None, ours: int | No
     subject = f"address {name}"
     if ours is not None:
         return Finding("ok", subject, f"{address.url} is served (llama-server, pid {ours})")
-    if address.socket is not None and address.socket.suffix != ".sock":
-        return Finding(
-            "error",
-            subject,
-            f"llama-server takes only sockets ending in .sock, not {address}",
-            f"write unix:{address.socket}.sock",
-        )
     if fault is not None:
         return Finding(
             "error",
