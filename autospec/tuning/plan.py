@@ -27,6 +27,9 @@ MARGIN = 0.03
 ROOM = 0.01
 """Predicted rate that the live policy may give up for a larger n_max, fixed at launch."""
 
+SIMPLER = 0.005
+"""A larger p_min or n_min that gains less than this (relative) is not worth explaining."""
+
 SETTLING_ROUNDS = 64.0
 
 
@@ -122,7 +125,13 @@ def make_plan(
     if trial is not None:
         return _measured_plan(cost, survival, policy, trial)
     scalar = best_scalar(
-        cost, survival, n_max=pins.n_max, n_min=pins.n_min, p_min=pins.p_min, policy=policy
+        cost,
+        survival,
+        n_max=pins.n_max,
+        n_min=pins.n_min,
+        p_min=pins.p_min,
+        policy=policy,
+        tie=SIMPLER,
     )
     rate, low = scalar.rate, scalar.rate_low
     if thresholds:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 P_MIN_GRID = tuple(round(0.05 * step, 2) for step in range(20))
 N_MIN_GRID = (0, 1, 2, 3)
 TIE = 1e-9
-"""A setting must beat a simpler one by more than this (relative) to be taken."""
+"""Rates that differ by less than this (relative) are equal up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,11 @@ def best_scalar(
     n_min: int | None = None,
     p_min: float | None = None,
     policy: Policy | None = None,
+    tie: float = TIE,
 ) -> Scalar:
     """The triple of the best predicted rate; given values are pinned, the others searched.
 
+    A larger p_min or n_min must gain more than `tie` (relative) to be taken.
     Searched are n_max in 1…K, n_min in 0…3 and p_min by 0.05; of equals the simplest wins (the
     smaller p_min, then n_min, then n_max). `policy` saves solving for the vector again.
     """
@@ -125,7 +127,7 @@ def best_scalar(
             allowed = lengths == n_max if n_max else lengths >= min(least, cost.n_max)
             rates = np.where(allowed, scalar_rates(cost, survival, least, p)[1:], 0.0)
             first = int(np.argmax(rates >= rates.max() * (1.0 - TIE)))
-            if rates[first] > best * (1.0 + TIE):
+            if rates[first] > best * (1.0 + tie):
                 best, triple = float(rates[first]), (first + 1, least, p)
     vector = policy or best_launch(cost, survival)
     low = scalar_rate(cost.shifted(1.0), survival.shifted(-1.0), *triple)
