@@ -50,7 +50,7 @@ class Scale:
 
 
 FULL = Scale(budget=120.0, prompts=24)
-QUICK = Scale(budget=60.0, prompts=12)
+QUICK = Scale(budget=50.0, prompts=10)
 
 
 @dataclass(frozen=True)
