@@ -1,0 +1,1 @@
+"""The live policy: thresholds inside a stock llama-server, changed while it serves."""
