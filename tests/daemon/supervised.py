@@ -104,7 +104,8 @@ async def supervised(
         yield nursery
     finally:
         nursery.supervisor.stop(hurry=True)
-        await asyncio.wait_for(nursery.task, PATIENCE)
+        await asyncio.wait({nursery.task}, timeout=PATIENCE)
+        assert nursery.task.done()
 
 
 def gone(process: psutil.Process) -> bool:

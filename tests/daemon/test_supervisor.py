@@ -504,8 +504,10 @@ def test_a_second_stop_hurries(
 
 
 def test_a_grandchild_that_holds_the_pipes_delays_nothing_and_does_not_survive(
-    fake_engine: FakeEngine, endpoint: Endpoint
+    fake_engine: FakeEngine, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(supervisor, "STOP_GRACE", 3600)
+
     async def main() -> None:
         charge = charge_of(fake_engine, endpoint)
         wrap(fake_engine, "sleep 3600 &")
@@ -524,8 +526,10 @@ def test_a_grandchild_that_holds_the_pipes_delays_nothing_and_does_not_survive(
 
 
 def test_a_grandchild_in_a_session_of_its_own_cannot_hold_up_the_stop(
-    fake_engine: FakeEngine, endpoint: Endpoint, tmp_path: Path
+    fake_engine: FakeEngine, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
+    monkeypatch.setattr(supervisor, "STOP_GRACE", 3600)
+
     async def main() -> None:
         charge = charge_of(fake_engine, endpoint)
         wrap(fake_engine, f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 3600' &")
@@ -545,18 +549,22 @@ def test_a_grandchild_in_a_session_of_its_own_cannot_hold_up_the_stop(
     asyncio.run(main())
 
 
-def test_a_cancelled_owner_ends_its_child_first(fake_engine: FakeEngine, endpoint: Endpoint):
+def test_an_owner_that_is_cancelled_again_and_again_ends_its_child_first(
+    fake_engine: FakeEngine, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(supervisor, "STOP_GRACE", 0.5)
+    fake_engine.script_server(ignore_sigterm=True)
+
     async def main() -> None:
         async with supervised(charge_of(fake_engine, endpoint)) as it:
             await it.until(Phase.READY)
             child = it.child
-            it.task.cancel()
-            await asyncio.sleep(0)
-            it.task.cancel()
+            for _ in range(3):
+                it.task.cancel()
+                await asyncio.sleep(0.1)
             await asyncio.wait({it.task})
             assert it.task.cancelled()
             assert gone(child)
-            it.task = asyncio.create_task(asyncio.sleep(0))
 
     asyncio.run(main())
 
