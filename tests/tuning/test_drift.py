@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autospec.tuning.drift import (
+    BETS,
     Detector,
     acceptance_surprise,
     cost_surprise,
@@ -172,3 +173,19 @@ def test_surprises_are_zero_where_the_prediction_held():
     assert cost_surprise(12.0, 12.0) == 0
     assert acceptance_surprise(2, [1.0, 1.0]) == 0
     assert acceptance_surprise(0, [1.0, 1.0]) == -1
+
+
+def test_evidence_is_the_average_of_every_bet_in_both_directions():
+    """One round at the bound: each bet is worth 1 ± bet·gain, by hand."""
+    detector = Detector(0.0, 0.5, run_length=1).observe(0.5)
+    assert detector.evidence == pytest.approx(1.0)
+    assert [bet.evidence for bet in detector.up] == pytest.approx([1 + b for b in BETS])
+    assert [bet.evidence for bet in detector.down] == pytest.approx([1 - b for b in BETS])
+    assert detector.since == 1
+    assert Detector(0.0, 0.5, run_length=1.0).observe(0.0).alarm is not None
+
+
+def test_times_under_a_millisecond_and_sure_survival_are_in_order():
+    assert cost_surprise(0.5, 0.25) == pytest.approx(math.log(2))
+    with pytest.raises(ValueError, match="probability"):
+        acceptance_surprise(1, [1.5])
