@@ -154,6 +154,7 @@ def test_full_drafts_identify_every_position_by_counters():
     rounds = draw_rounds(4000)
     model = SurvivalModel.from_counters(counted(rounds), K)
     assert model.means == pytest.approx(np.full(K, mean_q()), abs=0.04)
+    assert model.observed == 4000
 
 
 def test_drafts_cut_short_by_the_end_of_a_request_are_not_misses():
