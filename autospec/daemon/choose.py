@@ -11,7 +11,7 @@ from autospec.daemon.memory import Learned
 from autospec.daemon.setting import Basis, Setting, Source, plain
 from autospec.engine.launch import Speculation
 from autospec.tuning.cost import RoundCost, fit_overhead, round_cost
-from autospec.tuning.plan import Pins, Plan, make_plan
+from autospec.tuning.plan import Pins, Plan, Trial, make_plan
 from autospec.tuning.survival import SurvivalModel
 from autospec.tuning.tilt import tilted
 
@@ -24,12 +24,16 @@ _ENGINE_N_MAX = 3
 
 @dataclass(frozen=True)
 class Model:
-    """All that a choice is made from: the user's wishes, the costs and what traffic taught."""
+    """All that a choice is made from: the user's wishes, the costs and what traffic taught.
+
+    `trial` is there once a setting proved slower than plain decoding; it outranks predictions.
+    """
 
     config: ModelConfig
     context: int
     calibration: Calibration | None
     learned: Learned | None = None
+    trial: Trial | None = None
 
     @property
     def basis(self) -> Basis:
@@ -69,7 +73,8 @@ def predict(model: Model) -> Plan:
         p_min=config.p_min,
         speculate=None if config.type == "auto" else True,
     )
-    return make_plan(cost_of(model), survival_of(model), pins=pins)
+    trial = model.trial if pins.speculate is None else None
+    return make_plan(cost_of(model), survival_of(model), pins=pins, trial=trial)
 
 
 def cost_of(model: Model) -> RoundCost:

@@ -13,7 +13,11 @@ from autospec.daemon.memory import Learned
 from autospec.daemon.retune import Decision, Observed, decide, due
 from autospec.daemon.setting import Setting
 from autospec.daemon.watch import Watch
+from autospec.tuning.plan import Measured, Trial
 from autospec.tuning.projection import scalar_rate
+
+SLOWER = 0.05
+"""How far (relative) under predicted plain decoding a measured rate is believed to be slower."""
 
 
 class Tuner:
@@ -42,7 +46,7 @@ class Tuner:
         observed = Observed(
             now=now,
             traffic_since=watch.began,
-            rounds=watch.total.drafts,
+            rounds=watch.total.predicted - watch.total.accepted,
             idle=watch.idle,
             asked=None if waiting and watch.idle else self._asked,
             restarts=self._restarts,
@@ -51,8 +55,9 @@ class Tuner:
             return None
         self._asked = now
         self._learn(current, watch)
+        rate = self._rate(current, watch)
         candidate = choose(self.model)
-        self.decision = decide(current, candidate, self._rate(current), observed, self._settings)
+        self.decision = decide(current, candidate, rate, observed, self._settings)
         if self.decision.action != "restart":
             return None
         self._restarts.append(now)
@@ -80,16 +85,17 @@ class Tuner:
             with contextlib.suppress(OSError):  # A full disk never stops serving.
                 memory.save(self.model.calibration.key, known)
 
-    def _rate(self, current: Setting) -> float:
-        """Predicted tokens/s of the setting in force, under what is known now."""
+    def _rate(self, current: Setting, watch: Watch) -> float:
+        """Tokens/s of the setting in force: predicted by what is known now, unless it measures
+        slower than plain decoding. Then the measurement counts, and is kept as a trial."""
         cost = cost_of(self.model)
         speculation = current.speculation
         if not speculation.on:
             return cost.plain_rate
-        return scalar_rate(
-            cost,
-            survival_of(self.model),
-            n_max=speculation.n_max,
-            n_min=speculation.n_min,
-            p_min=speculation.p_min,
-        )
+        n_max, n_min, p_min = speculation.n_max, speculation.n_min, speculation.p_min
+        measured = (watch.mean_rate or 0.0) * self.model.basis.busy
+        if 0.0 < measured < cost.plain_rate * (1.0 - SLOWER):
+            tried = Measured(n_max, n_min, p_min, measured)
+            self.model = replace(self.model, trial=Trial(cost.plain_rate, (tried,)))
+            return measured
+        return scalar_rate(cost, survival_of(self.model), n_max, n_min, p_min)

@@ -92,6 +92,9 @@ class RoundOverhead:
 
 NO_OVERHEAD = RoundOverhead()
 
+FEW_ROUNDS = 4
+"""Rounds of one size under which their median is no point to draw a line through."""
+
 
 @dataclass(frozen=True, eq=False)
 class RoundCost:
@@ -216,7 +219,9 @@ def round_cost(
     plain = float(verify[0])
     again = [draft.reevaluation(int(batch), depth, slots) for batch in batches]
     verify = verify + np.array([one.value for one in again])
-    verify = verify + overhead.verify_fixed_ms + overhead.verify_token_ms * batches
+    # A live round runs the steps that were timed; what it adds was seen at a few sizes only.
+    added = overhead.verify_fixed_ms + overhead.verify_token_ms * batches
+    verify = verify + np.maximum(added, -verify_spread)
     if draft.kind == "block":
         whole = draft.drafting(n_max, depth, slots)
         drafting = [draft.drafting(0), *[whole] * n_max]
@@ -252,7 +257,8 @@ def fit_overhead(
     Drafting: the median ratio over the longest drafts seen (a shorter one may have paid a step
     that it did not keep). Verification: the residual over `T(k+1)` and re-evaluation is a line
     in the batch, its slope the median over pairs of rounds with different batches (Theil and
-    Sen), its constant the median of what remains; with one batch size there is a constant only.
+    Sen), its constant the median of what remains; sizes seen fewer than `FEW_ROUNDS` times draw
+    no line, and with one size there is a constant only.
     Rounds without times teach nothing; with none at all the overhead is zero.
     """
     drafted = [r for r in rounds if r.draft_ms is not None and r.drafted > 0]
@@ -266,10 +272,12 @@ def fit_overhead(
     timed = [(r.drafted + 1, r.verify_ms) for r in rounds if r.verify_ms is not None]
     if not timed:
         return RoundOverhead(draft_factor=factor, draft_spread_ms=draft_spread)
-    sizes = sorted({batch for batch, _ in timed})
+    batches = [batch for batch, _ in timed]
+    sizes = sorted({size for size in batches if batches.count(size) >= FEW_ROUNDS})
+    sizes = sizes or sorted(set(batches))
     known = {
         size: target.step(size, depth, slots).value + draft.reevaluation(size, depth, slots).value
-        for size in sizes
+        for size in sorted(set(batches))
     }
     residuals = {s: [ms - known[s] for b, ms in timed if b == s] for s in sizes}
     medians = {s: float(np.median(values)) for s, values in residuals.items()}

@@ -5,9 +5,9 @@
 - nothing observed yet: it is tried where its predicted rate beats plain, and said to be unsure;
 - observed: it is on while the *low* prediction (costs and acceptance one standard deviation to
   the worse) is not under plain, and off once even the plain prediction is not over plain;
-- in between (better than plain, but within the uncertainty) it stays on while fewer than
-  `SETTLING_ROUNDS` rounds are seen, since that is how the doubt ends, and is off after that
-  unless it beats plain by more than `MARGIN`: by then a difference that small is noise.
+- in between (better than plain, but within the uncertainty) it is on only where the prediction
+  beats plain by more than `MARGIN`: the best of many predicted settings flatters itself, and a
+  small doubtful gain is not worth the risk of being slower.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from autospec.tuning.cost import RoundCost
     from autospec.tuning.survival import SurvivalModel
 
-MARGIN = 0.03
+MARGIN = 0.10
 ROOM = 0.01
 """Predicted rate that the live policy may give up for a larger n_max, fixed at launch."""
 
 SIMPLER = 0.005
 """A larger p_min or n_min that gains less than this (relative) is not worth explaining."""
-
-SETTLING_ROUNDS = 64.0
 
 
 @dataclass(frozen=True)
@@ -196,11 +194,9 @@ def _gate(rate: float, low: float, plain: float, observed: float) -> tuple[bool,
         return True, "a guess before the first measurement", True
     if low >= plain:
         return True, "", False
-    if observed < SETTLING_ROUNDS:
-        return True, f"unsure after {observed:.0f} rounds", True
     if rate > plain * (1.0 + MARGIN):
         return True, "within the uncertainty", True
-    return False, "the gain is within the noise", True
+    return False, "too little to gain for what is known so far", True
 
 
 def _off(
