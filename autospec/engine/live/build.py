@@ -17,8 +17,8 @@ from pathlib import Path
 from autospec import paths
 from autospec.errors import EngineError
 
-SOURCES = ("live.c", "shared.c", "engine.c")
-HEADERS = ("layout.h", "shared.h", "engine.h")
+SOURCES = ("live.c", "rounds.c", "shared.c", "engine.c")
+HEADERS = ("layout.h", "rounds.h", "shared.h", "engine.h")
 FOLDER = Path(__file__).parent
 
 _COMPILERS = ("cc", "gcc", "clang")
@@ -47,6 +47,11 @@ def library() -> Path:
     if compiler is None:
         raise LiveUnavailable(
             f"no C compiler in {', '.join(_FOLDERS)}", hint="install gcc or clang to use it"
+        )
+    if any(mark in str(paths.cache()) for mark in ": "):
+        raise LiveUnavailable(
+            f"the cache folder {paths.cache()} has a colon or a space in its name, which part "
+            "the entries of LD_PRELOAD"
         )
     try:
         folder = paths.private(paths.cache() / "live")

@@ -73,7 +73,7 @@ enum live_reason {
     LIVE_STRANGE_SAMPLER = 6,   /* candidates of no slot that is drafting */
     LIVE_OUT_OF_STEP = 7,       /* the draft does not hold the token that was seen */
     LIVE_CUT_IGNORED = 8,       /* drafting went on after a cut: no p_min above zero */
-    LIVE_TOO_MANY_SLOTS = 9,
+    LIVE_TOO_MANY = 9,          /* slots, or tokens in a draft */
     LIVE_STRANGE_ACCEPTANCE = 10,
 };
 

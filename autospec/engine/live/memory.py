@@ -132,7 +132,7 @@ class Reason(IntEnum):
     STRANGE_SAMPLER = 6
     OUT_OF_STEP = 7
     CUT_IGNORED = 8
-    TOO_MANY_SLOTS = 9
+    TOO_MANY = 9
     STRANGE_ACCEPTANCE = 10
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -84,7 +85,7 @@ class LivePolicy:
             thresholds=np.array(table, dtype=np.float64),
             level=survival.p,
             acceptance=survival.q[:positions],
-            depth_from=(0.0, *((a + b) / 2 for a, b in zip(depths, depths[1:], strict=False))),
+            depth_from=(0.0, *((a + b) / 2 for a, b in itertools.pairwise(depths))),
             at_least_plain=at_least_plain,
             may_skip=may_skip,
         )

@@ -94,7 +94,7 @@ def live_round(entry: NDArray[np.void]) -> LiveRound | None:
             accepted=accepted,
             draft_ms=float(record["draft_ns"]) / 1e6,
             verify_ms=float(record["verify_ns"]) / 1e6,
-            cut_p=min(p[-1], 1.0) if cut and seen > drafted else None,
+            cut_p=min(p[-1], 1.0) if cut and seen == drafted + 1 else None,
         ),
         slot=slot,
         busy=busy,
