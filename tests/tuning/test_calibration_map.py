@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 from autospec.tuning.calibration_map import (
     EDGE,
@@ -96,3 +97,17 @@ def test_the_map_that_predicts_unseen_rounds_better_is_taken():
     line = rounds(lambda p: sigmoid(0.9 * logit(p) + 0.3), 800, 0)
     assert isinstance(RoundEvidence.empty(4).add(steps, memory=np.inf).best_map(), Isotonic)
     assert isinstance(RoundEvidence.empty(4).add(line, memory=np.inf).best_map(), Logistic)
+
+
+def test_few_outcomes_and_the_prior_meet_at_the_most_probable_coefficients():
+    features = logit([0.3, 0.6, 0.9])[:, None]
+    hits, trials = np.array([1.0, 2.0, 2.0]), np.array([2.0, 3.0, 2.0])
+    prior = LogisticPrior(mean=(0.5, 1.5), sd=(0.4, 0.3))
+
+    def improbable(c):
+        x = c[0] + c[1] * features[:, 0]
+        belief = np.sum(((c - np.array(prior.mean)) / np.array(prior.sd)) ** 2) / 2
+        return float(belief - hits @ x + trials @ np.logaddexp(0.0, x))
+
+    best = minimize(improbable, x0=[0.0, 0.0], method="Nelder-Mead", tol=1e-10).x
+    assert fit_logistic(features, hits, trials, prior).coefficients == pytest.approx(best, abs=1e-4)
