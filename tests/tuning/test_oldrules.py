@@ -80,3 +80,24 @@ def test_no_curve_makes_the_optimum_lose(curve, draft_cost):
         assert verdict.acceptance in ACCEPTANCES
         assert verdict.optimal.speedup >= max(1, verdict.average.speedup - 1e-9)
         assert verdict.optimal.speedup >= verdict.law.speedup - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("survival", "kept"),
+    [([], 0), ([0.9], 0), ([0.9, 0.5], 2), ([0.9, 0.49], 0), ([0.9, 0.8, 0.4], 3), ([0.9] * 9, 9)],
+)
+def test_the_law_is_asked_from_draft_min_on(survival, kept):
+    """y(b) = 0.5/(b − 2): two tokens make a batch of three, which asks for 0.5, three for 0.25."""
+    assert rule_14132(PowerLaw(0.5, 1.0, 2), survival) == kept
+
+
+def test_the_vector_of_17034_ends_the_draft_where_it_ends():
+    assert rule_17034([1.0, 0.5, 0.5], [0.9, 0.9, 0.9, 0.9]) == 2
+    assert rule_17034([1.0, 0.5, 0.5], [0.5, 0.4]) == 1
+
+
+def test_an_old_rule_pays_for_the_step_that_stopped_it():
+    (verdict,) = verdicts([1.0, 0.6, 0.6], PowerLaw(0.6, 0.1, 1), draft_cost=0.1, acceptances=[0.5])
+    assert verdict.average.speedup == pytest.approx(1 / 1.1)
+    assert verdict.law.speedup == pytest.approx(1 / 1.1)
+    assert verdict.optimal.speedup == pytest.approx(1.0 if 1.5 / 1.4 < 1 else 1.5 / 1.4)
