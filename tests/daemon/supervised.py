@@ -41,9 +41,11 @@ def engine_of(fake: FakeEngine) -> Engine:
     return replace(_known[0], folder=fake.folder, server=fake.server)
 
 
-def charge_of(fake: FakeEngine, endpoint: Endpoint, *, load_seconds: float = PATIENCE) -> Charge:
+def charge_of(
+    fake: FakeEngine, endpoint: Endpoint, *, load_seconds: float = PATIENCE, slots: int = 1
+) -> Charge:
     models = {"model": fake.folder / "m.gguf", "draft": fake.folder / "d.gguf"}
-    launch = Launch("m", **models, context=512)
+    launch = Launch("m", **models, context=512, slots=slots)
     env = {"PATH": "/usr/bin:/bin"}
     return Charge(engine_of(fake), launch, endpoint, env, load_seconds)
 

@@ -148,7 +148,7 @@ def test_status_tells_what_is_being_measured_and_a_stop_ends_that_too(
     fake_engine: FakeEngine,
     capsys: pytest.CaptureFixture[str],
 ):
-    fake_engine.script_bench(row_seconds=0.3)
+    fake_engine.script_bench(row_seconds=1)
     served = serve("--config", str(write(f"[models.chat]\n{PAIR}")))
 
     def measuring() -> dict[str, Any] | None:
@@ -239,7 +239,7 @@ def test_a_missing_model_is_4_and_nothing_is_started(
     run: Run, write: Callable[[str], Path], fake_engine: FakeEngine
 ):
     code, said = run("--config", str(write('[models.chat]\npath = "none.gguf"\n')))
-    assert code in (2, 4)
+    assert code == 2
     assert "none.gguf" in said
     assert not fake_engine.starts()
 

@@ -67,6 +67,18 @@ async def talk(endpoint: Endpoint, *, tokens: int, times: int = 1) -> None:
             (await client.post("/completion", json=asked, timeout=60)).raise_for_status()
 
 
+async def talk_on(endpoint: Endpoint) -> None:
+    """A request that goes on until this is cancelled."""
+    url = f"http://127.0.0.1:{endpoint.port}/completion"
+    asked = {"prompt": "a", "n_predict": 10**9, "stream": True}
+    async with (
+        httpx.AsyncClient(timeout=60) as client,
+        client.stream("POST", url, json=asked) as answer,
+    ):
+        async for _ in answer.aiter_bytes():
+            pass
+
+
 def starts(fake: FakeEngine) -> list[bool]:
     """Of each start so far, whether it speculates."""
     return ["draft-simple" in start["argv"] for start in fake.starts()]
@@ -88,16 +100,18 @@ def test_a_draft_that_fails_in_real_traffic_is_dropped_once_and_only_when_idle(
 
     async def main() -> None:
         async with supervised(
-            charge_of(fake_engine, endpoint), tuner.first(), tuner.reconsider
+            charge_of(fake_engine, endpoint, slots=2), tuner.first(), tuner.reconsider
         ) as it:
             await it.until(Phase.READY)
             await it.until(lambda: it.supervisor.watch.idle)
+            long = asyncio.create_task(talk_on(endpoint))
+            await it.until(lambda: it.supervisor.watch.busy_now == 1)
             await talk(endpoint, tokens=30, times=4)
-            long = asyncio.create_task(talk(endpoint, tokens=800))
             await it.until(lambda: tuner.decision and tuner.decision.action == "wait")
+            await settled(it, tuner)
             assert "as soon as no request runs" in tuner.decision.reason
             assert starts(fake_engine) == [True]
-            await long
+            long.cancel()
             await it.until(lambda: it.said("ready: ") == 2)
             assert starts(fake_engine) == [True, False]
             assert it.supervisor.restarts == 1
