@@ -74,10 +74,7 @@ class ControlServer:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Take the place of the only daemon; closing what this returns gives it back.
-
-    A socket that lies there then was left by a daemon that was killed.
-    """
+    """Take the place of the only daemon; closing what this returns gives it back."""
     lock = (paths.private(path.parent) / "daemon.lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,11 +83,12 @@ def _lock(path: Path) -> IO[str]:
         raise AutospecError(
             "another autospec daemon is running", hint="look at it with `autospec status`"
         ) from None
-    path.unlink(missing_ok=True)
     return lock
 
 
 async def _listen(path: Path, handler: Handler) -> asyncio.Server:
+    """Listen on `path`. A socket that a killed daemon left there is removed by asyncio."""
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_SECONDS):

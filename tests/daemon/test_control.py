@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +118,44 @@ def test_junk_gets_an_error_or_a_closed_connection_and_the_server_lives_on(junk:
     reply, after = asyncio.run(main())
     assert after == {"got": {"op": "status"}}
     assert not reply or "error" in json.loads(reply)
+
+
+def test_a_fault_in_the_answer_is_told_and_the_server_lives_on() -> None:
+    async def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if request["op"] == "nan":
+            return {"rate": float("nan")}
+        return {"missing": {}["key"]}
+
+    async def main() -> None:
+        server = await ControlServer.open(answer)
+        try:
+            with pytest.raises(AutospecError, match="a fault of autospec: KeyError"):
+                await asked({"op": "fault"})
+            with pytest.raises(AutospecError, match="JSON compliant"):
+                await asked({"op": "nan"})
+        finally:
+            await server.close()
+
+    asyncio.run(main())
+
+
+def test_a_path_that_no_socket_can_have_is_refused_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch, isolated: Path
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(isolated / ("x" * 100)))
+    for attempt in (lambda: asyncio.run(ControlServer.open(echo)), lambda: ask({})):
+        with pytest.raises(AutospecError, match="too long for a socket") as error:
+            attempt()
+        assert "XDG_RUNTIME_DIR" in (error.value.hint or "")
+
+
+def test_a_folder_in_the_place_of_the_socket_is_refused_and_the_lock_is_free_again() -> None:
+    socket_path().mkdir(parents=True)
+    with pytest.raises(AutospecError, match="cannot listen on"):
+        asyncio.run(ControlServer.open(echo))
+    socket_path().rmdir()
+
+    async def main() -> None:
+        await (await ControlServer.open(echo)).close()
+
+    asyncio.run(main())
