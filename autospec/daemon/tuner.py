@@ -65,21 +65,20 @@ class Tuner:
 
     def _learn(self, current: Setting, watch: Watch) -> None:
         """Take in what this child's traffic shows, and keep it for the next start."""
-        speculation = current.speculation
-        if watch.depth is None or watch.busy is None:
-            return
-        known = self.model.learned
+        speculation, known, basis = current.speculation, self.model.learned, self.model.basis
+        # Requests shorter than the time between readings are never caught at work.
+        depth, busy = watch.depth or basis.depth, watch.busy or 1.0
         if speculation.on:
             known = Learned(
                 speculation.n_max,
                 speculation.n_min,
                 speculation.p_min,
                 watch.total,
-                watch.depth,
-                watch.busy,
+                depth,
+                busy,
             )
         elif known is not None:
-            known = replace(known, depth=watch.depth, busy=watch.busy)
+            known = replace(known, depth=depth, busy=busy)
         self.model = replace(self.model, learned=known)
         if self._remember and known is not None and self.model.calibration is not None:
             with contextlib.suppress(OSError):  # A full disk never stops serving.

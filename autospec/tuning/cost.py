@@ -93,7 +93,7 @@ class RoundOverhead:
 NO_OVERHEAD = RoundOverhead()
 
 FEW_ROUNDS = 4
-"""Rounds of one size under which their median is no point to draw a line through."""
+"""Rounds of other sizes than the usual one that it takes to draw a line through them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,8 +257,9 @@ def fit_overhead(
     Drafting: the median ratio over the longest drafts seen (a shorter one may have paid a step
     that it did not keep). Verification: the residual over `T(k+1)` and re-evaluation is a line
     in the batch, its slope the median over pairs of rounds with different batches (Theil and
-    Sen), its constant the median of what remains; sizes seen fewer than `FEW_ROUNDS` times draw
-    no line, and with one size there is a constant only.
+    Sen), its constant the median of what remains. Where fewer than `FEW_ROUNDS` rounds had
+    another than the usual size, the residual is taken to grow with the batch from nothing: each
+    verified token is sampled, and the rest of a round costs little.
     Rounds without times teach nothing; with none at all the overhead is zero.
     """
     drafted = [r for r in rounds if r.draft_ms is not None and r.drafted > 0]
@@ -272,19 +273,24 @@ def fit_overhead(
     timed = [(r.drafted + 1, r.verify_ms) for r in rounds if r.verify_ms is not None]
     if not timed:
         return RoundOverhead(draft_factor=factor, draft_spread_ms=draft_spread)
-    batches = [batch for batch, _ in timed]
-    sizes = sorted({size for size in batches if batches.count(size) >= FEW_ROUNDS})
-    sizes = sizes or sorted(set(batches))
+    sizes = sorted({batch for batch, _ in timed})
     known = {
         size: target.step(size, depth, slots).value + draft.reevaluation(size, depth, slots).value
-        for size in sorted(set(batches))
+        for size in sizes
     }
     residuals = {s: [ms - known[s] for b, ms in timed if b == s] for s in sizes}
-    medians = {s: float(np.median(values)) for s, values in residuals.items()}
-    slope = _median_slope(medians, {s: len(values) for s, values in residuals.items()})
-    rest = np.array([ms - known[b] - slope * b for b, ms in timed])
-    low, middle, high = np.quantile(rest, [0.25, 0.5, 0.75])
-    return RoundOverhead(factor, float(middle), slope, draft_spread, float(high - low) / 2)
+    counts = {size: len(values) for size, values in residuals.items()}
+    medians = {size: float(np.median(values)) for size, values in residuals.items()}
+    usual = max(sizes, key=lambda size: counts[size])
+    if len(timed) - counts[usual] >= FEW_ROUNDS:
+        slope = _median_slope(medians, counts)
+        rest = np.array([ms - known[b] - slope * b for b, ms in timed])
+        fixed = float(np.median(rest))
+    else:
+        slope, fixed = medians[usual] / usual, 0.0
+        rest = np.array([ms - known[b] - slope * b for b, ms in timed])
+    low, high = np.quantile(rest, [0.25, 0.75])
+    return RoundOverhead(factor, fixed, slope, draft_spread, float(high - low) / 2)
 
 
 def _median_slope(medians: dict[int, float], counts: dict[int, int]) -> float:

@@ -34,6 +34,8 @@ def watch_status(ask: Callable[[], Json], every: float = 1.0) -> None:
 
 def status(report: Json) -> RenderableType:
     parts: list[RenderableType] = [_head(report)]
+    if starting := report["starting"]:
+        parts += [Text(), Text(_starting(starting), style="yellow")]
     for model in report["models"]:
         parts += [Text(), _model(model)]
     parts += [Text(), _events(report["events"])]
@@ -51,6 +53,12 @@ def _head(report: Json) -> RenderableType:
     table.add_row("applier", f"{engine['applier']['name']}: {engine['applier']['why']}")
     table.add_row("machine", machine(hardware))
     return table
+
+
+def _starting(starting: Json) -> str:
+    left = starting["left"]
+    words = f"starting {starting['model']}: {starting['what']}"
+    return words if left is None else f"{words}; {left:.0f} s left at most"
 
 
 def machine(hardware: Json) -> str:

@@ -98,11 +98,20 @@ def test_a_few_stalled_rounds_change_nothing():
     assert learned.draft_factor == pytest.approx(clean.draft_factor, rel=0.01)
 
 
-def test_one_batch_size_teaches_a_constant_only():
-    rounds = [Round((0.5,) * 4, 1, 30.0, 100.0)] * 5
+def test_one_batch_size_teaches_what_each_verified_token_costs():
+    rounds = [Round((0.5,) * 4, 1, 30.0, 100.0)] * 5 + [Round((0.5,), 1, 30.0, 20.0)] * 3
     learned = fit_overhead(rounds, TARGET, DraftCost("none"))
-    assert learned.verify_token_ms == 0
-    assert learned.verify_fixed_ms == pytest.approx(100 - 75)
+    residual = 100.0 - TARGET.step(5).value
+    assert learned.verify_fixed_ms == 0
+    assert learned.verify_token_ms == pytest.approx(residual / 5)
+
+
+def test_a_round_is_never_cheaper_than_its_steps_by_more_than_their_spread():
+    cheap = RoundOverhead(verify_fixed_ms=-1000.0)
+    cost = round_cost(TARGET, DraftCost("none"), n_max=3, overhead=cheap)
+    _, spread, _ = TARGET.steps([1, 2, 3, 4])
+    bare = round_cost(TARGET, DraftCost("none"), n_max=3)
+    assert np.allclose(cost.verify_ms, bare.verify_ms - spread)
 
 
 def test_rounds_without_times_teach_nothing():

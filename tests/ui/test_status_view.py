@@ -77,6 +77,7 @@ REPORT: dict[str, Any] = {
         "memory": {"total": 64 * 2**30},
         "gpus": [{"name": "A GPU"}, {"name": None}],
     },
+    "starting": None,
     "models": [MODEL],
     "events": [{"at": 0.0, "level": "warning", "model": "coder", "text": "something happened"}],
 }
@@ -133,6 +134,13 @@ def test_a_failed_model_says_why() -> None:
     text = shown(changed(state="failed", pid=None, reason="the engine refused its command line"))
     assert "failed" in text
     assert "the engine refused its command line" in text
+
+
+def test_what_is_measured_at_the_start_is_shown_with_the_time_left() -> None:
+    report = copy.deepcopy(REPORT)
+    report["models"] = []
+    report["starting"] = {"model": "coder", "what": "target, depth 0", "share": 0.3, "left": 87.0}
+    assert "starting coder: target, depth 0; 87 s left at most" in shown(report)
 
 
 def test_a_fault_is_visible() -> None:
