@@ -109,8 +109,8 @@ def explain(status: Status) -> str:
     match status.state:
         case State.ABSENT:
             return (
-                "the library was not loaded: LD_PRELOAD was refused (file capabilities, a folder "
-                "mounted noexec) or the engine is another architecture"
+                "the library was not loaded, or not given its memory: LD_PRELOAD is refused for "
+                "file capabilities, folders mounted noexec and other architectures"
             )
         case State.WAITING:
             return "it is loaded and saw no draft of a draft model yet"
@@ -187,6 +187,11 @@ class LiveSession:
     def lost(self) -> int:
         """Rounds that were overwritten before they were read, or unreadable."""
         return self._reader.lost + self._reader.unreadable
+
+    @property
+    def foreign(self) -> int:
+        """Drafts that no draft model made."""
+        return self._reader.foreign
 
     def close(self) -> None:
         self._policy.close()
