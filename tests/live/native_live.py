@@ -29,7 +29,7 @@ def compiled(folder: Path, *flags: str) -> Path:
     for arguments in (
         (*WARNINGS, *flags, *LIBRARY, "-o", live, *sources, "-ldl"),
         (*fake_flags, "-o", fake, NATIVE / "fake_engine.c"),
-        (*WARNINGS[:-1], *flags, "-o", driver, NATIVE / "driver.c", *linked),
+        (*WARNINGS[:-1], *flags, "-I", build.FOLDER, "-o", driver, NATIVE / "driver.c", *linked),
     ):
         subprocess.run([str(compiler), *map(str, arguments)], check=True, timeout=300)
     return driver

@@ -2,7 +2,8 @@
  *
  *     driver play ROUNDS SLOTS N_MAX FAULT   one line a round: slot, tokens drafted
  *     driver bench TOKENS                    ns for one drafted token, hooked and not
- *     driver fuzz SECONDS SEED POLICY RING   plays while both files are scribbled over
+ *     driver fuzz SECONDS SEED POLICY RING   plays while both files are scribbled over: words at
+ *                                            random, or (odd seeds) policies that are whole
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -10,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "fake_engine.h"
+#include "layout.h"
 
 static struct fake_spec spec;
 static const int64_t prompt[3] = {0}; /* a vector that nobody reads */
@@ -99,43 +100,97 @@ static void bench(int tokens) {
 }
 
 struct scribble {
-    void *memory[2];
-    size_t size[2];
+    struct live_policy_file *policy;
+    struct live_ring_file *ring;
+    bool whole;
     uint64_t random;
 };
+
+static uint32_t next(struct scribble *at) {
+    at->random = at->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(at->random >> 33);
+}
+
+static float unit(struct scribble *at) { return (float)(next(at) % 10001) / 10000.0f; }
+
+static void store(void *memory, size_t word, uint32_t value) {
+    __atomic_store_n((uint32_t *)memory + word, value, __ATOMIC_RELAXED);
+}
+
+/* Any word but those by which the files are known. */
+static void one_word(struct scribble *at) {
+    const bool ring = next(at) % 4 == 0;
+    const size_t words = (ring ? sizeof *at->ring : sizeof *at->policy) / sizeof(uint32_t);
+    store(ring ? (void *)at->ring : (void *)at->policy, 3 + next(at) % (words - 3), next(at));
+}
+
+/* A policy of any size within bounds; one in 10000 has a word that is out of them. */
+static void one_policy(struct scribble *at) {
+    static struct live_policy policy;
+    policy.flags = next(at);
+    policy.number = next(at);
+    policy.positions = next(at) % (LIVE_POSITIONS + 1);
+    policy.levels = 1 + next(at) % LIVE_LEVELS;
+    policy.busy = 1 + next(at) % LIVE_BUSY;
+    policy.depths = 1 + next(at) % LIVE_DEPTHS;
+    for (int d = 1; d < LIVE_DEPTHS; d++) {
+        policy.depth_from[d] = policy.depth_from[d - 1] + 1.0f + 50.0f * unit(at);
+    }
+    for (int m = 0; m < LIVE_LEVELS; m++) {
+        policy.level[m] = ((float)m + 0.9f * unit(at)) / LIVE_LEVELS;
+    }
+    for (int i = 0; i < LIVE_POSITIONS; i++) {
+        for (int m = 0; m < LIVE_LEVELS; m++) {
+            policy.acceptance[i][m] = unit(at);
+        }
+    }
+    float *threshold = &policy.threshold[0][0][0];
+    for (size_t i = 0; i < sizeof policy.threshold / sizeof *threshold; i++) {
+        threshold[i] = unit(at) * unit(at);
+    }
+    uint32_t words[sizeof policy / sizeof(uint32_t)];
+    memcpy(words, &policy, sizeof words);
+    const size_t count = sizeof words / sizeof *words;
+    if (next(at) % 10000 == 0) {
+        words[next(at) % count] = next(at);
+    }
+    const uint32_t sequence = at->policy->sequence | 1;
+    __atomic_store_n(&at->policy->sequence, sequence, __ATOMIC_SEQ_CST);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        store(&at->policy->policy, i, words[i]);
+        sum += words[i] * (2 * (uint64_t)i + 1);
+    }
+    __atomic_store_n(&at->policy->checksum, sum, __ATOMIC_RELAXED);
+    __atomic_store_n(&at->policy->sequence, sequence + 1, __ATOMIC_SEQ_CST);
+}
 
 static void *scribbler(void *opaque) {
     struct scribble *at = opaque;
     while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
-        at->random = at->random * 6364136223846793005u + 1442695040888963407u;
-        const int which = (int)(at->random >> 62) == 3;
-        const size_t word = (at->random >> 20) % (at->size[which] / 4);
-        /* Mostly beyond the header: a broken header ends the game at once. */
-        if (word >= 3 || (at->random >> 8) % 5000 == 0) {
-            __atomic_store_n((uint32_t *)at->memory[which] + word,
-                             (uint32_t)(at->random >> 31), __ATOMIC_RELAXED);
+        if (at->whole) {
+            one_policy(at);
+        } else {
+            one_word(at);
         }
     }
     return NULL;
 }
 
-static void *map(const char *descriptor, size_t *size) {
-    struct stat found;
-    const int fd = atoi(descriptor);
-    if (fstat(fd, &found) != 0) {
-        exit(3);
-    }
-    *size = (size_t)found.st_size;
-    void *memory = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+static void *map(const char *descriptor, size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(descriptor), 0);
     return memory == MAP_FAILED ? (exit(3), NULL) : memory;
 }
 
 static void fuzz(double length, uint64_t seed, char **descriptors) {
     int depth[MOST_SLOTS];
     long rounds = 0;
-    struct scribble at = {.random = seed};
-    at.memory[0] = map(descriptors[0], &at.size[0]);
-    at.memory[1] = map(descriptors[1], &at.size[1]);
+    struct scribble at = {
+        .policy = map(descriptors[0], sizeof *at.policy),
+        .ring = map(descriptors[1], sizeof *at.ring),
+        .whole = seed % 2 == 1,
+        .random = seed,
+    };
     pthread_t thread;
     pthread_create(&thread, NULL, scribbler, &at);
     const double end = seconds() + length;
