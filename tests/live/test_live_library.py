@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,19 +95,29 @@ def test_a_policy_that_is_only_to_be_observed_cuts_nothing(stage: Stage) -> None
     assert {drafted for _, drafted in played.drafted} == {8}
 
 
-@pytest.mark.parametrize("may_skip", [False, True])
-def test_never_drafts_nothing_with_or_without_the_first_step(stage: Stage, may_skip: bool) -> None:
-    never = at_most(0, 8)
-    policy = LivePolicy(never.thresholds, never.level, never.acceptance, may_skip=may_skip)
+@pytest.mark.parametrize("sole", [False, True])
+def test_never_drafts_nothing_with_or_without_the_first_step(stage: Stage, sole: bool) -> None:
+    policy = replace(at_most(0, 8), sole=sole)
     stage.policy.write(policy.record(1))
     played = stage.run("play", ROUNDS, 2, 8, 0)
     assert {drafted for _, drafted in played.drafted[2:]} == {0}
     obeyed = [r for r in stage.reader.take() if r.obeyed]
     # The last round of each slot had no successor that could end it.
     assert len(obeyed) == 2 * (ROUNDS - 2)
-    assert {r.skipped for r in obeyed} == {may_skip}
-    assert {r.round.cut_p is None for r in obeyed} == {may_skip}
+    assert {r.skipped for r in obeyed} == {sole}
+    assert {r.round.cut_p is None for r in obeyed} == {sole}
     assert {r.round.accepted for r in obeyed} == {0}
+
+
+@pytest.mark.parametrize("sole", [False, True])
+def test_a_limit_is_told_beforehand_where_a_model_drafts_alone(stage: Stage, sole: bool) -> None:
+    stage.policy.write(replace(at_most(3, 8), sole=sole).record(1))
+    played = stage.run("play", ROUNDS, 2, 8, 0)
+    assert {drafted for _, drafted in played.drafted[2:]} == {3}
+    obeyed = [r for r in stage.reader.take() if r.obeyed]
+    # A cut is seen by the probability of the token that was left out.
+    assert {r.cut for r in obeyed} == {not sole}
+    assert {r.round.cut_p is None for r in obeyed} == {sole}
 
 
 @pytest.mark.parametrize(("fault", "reason"), FAULTS.items(), ids=str)
@@ -193,8 +204,7 @@ def test_a_half_written_policy_is_not_taken(stage: Stage, damage: str) -> None:
 def test_a_silent_daemon_leaves_only_a_proven_policy_in_force(
     stage: Stage, at_least_plain: bool
 ) -> None:
-    one = at_most(1, 8)
-    policy = LivePolicy(one.thresholds, one.level, one.acceptance, at_least_plain=at_least_plain)
+    policy = replace(at_most(1, 8), at_least_plain=at_least_plain)
     stage.policy.write(policy.record(1))
     stage.policy._file["heartbeat_ns"] = max(0, time.monotonic_ns() - 61 * 10**9)
     played = stage.run("play", 10, 1, 8, 0)

@@ -40,6 +40,15 @@ def test_solved_policies_become_a_table() -> None:
     assert math.isinf(record["threshold"][0, 0, 3])
 
 
+def test_nothing_is_kept_beyond_the_n_max_of_a_policy() -> None:
+    survival = SurvivalModel.prior(4)
+    short, long = a_policy((0.1, 0.2)), a_policy((0.1, 0.2, 0.3, 0.4))
+    live = LivePolicy.of({(1, 0.0): long, (2, 0.0): short}, survival, sole=True)
+    assert live.kept([1.0] * 4, busy=1, depth=0) == 4
+    assert live.kept([1.0] * 4, busy=2, depth=0) == 2
+    assert live.record(1)["flags"][0] & PolicyFlag.SOLE
+
+
 def test_the_table_keeps_what_the_solved_policy_keeps() -> None:
     survival = SurvivalModel.prior(6)
     cost = simple_cost([100.0, 110, 125, 140, 150, 170, 190], 12.0)

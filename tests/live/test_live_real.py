@@ -1,8 +1,4 @@
-"""The library inside the real llama-server: what it does to drafts, and that it does nothing else.
-
-The target is the small original model and the draft the same with a block dropped, so that drafts
-are often wrong and a run takes seconds.
-"""
+"""The library inside the real llama-server: what it does to drafts, and to nothing else."""
 
 from __future__ import annotations
 
@@ -10,82 +6,25 @@ import itertools
 import os
 import subprocess
 import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from live_rounds import DRAFT, WARM_UP, K, follows, random_policy
 from live_server import PROMPTS, Asked, asked
-from scipy.stats import chisquare
 
 from autospec.engine.find import Engine
 from autospec.engine.launch import Speculation
 from autospec.engine.live.applier import LiveSession, live_speculation, verdict
 from autospec.engine.live.memory import Reason, State
-from autospec.engine.live.policy import LivePolicy, at_most, constant
+from autospec.engine.live.policy import LivePolicy, at_most
 from autospec.engine.live.telemetry import LiveRound
-
-if TYPE_CHECKING:
-    from autospec.demo.assets import DemoModels
 
 pytestmark = [pytest.mark.real, pytest.mark.live]
 
-K = 8
 TIE = 0.15
 """Two tokens whose log probabilities differ by less may change places with the size of a batch."""
-
-WARM_UP = 12
-DRAFT = Speculation(("draft-simple",), n_max=K, n_min=0, p_min=0.0)
-
-
-@pytest.fixture
-def pair(models: DemoModels) -> tuple[Path, Path]:
-    return models.draft, models.draft_one_dropped
-
-
-@pytest.fixture
-def session() -> Iterator[LiveSession]:
-    session = LiveSession.open()
-    yield session
-    session.close()
-
-
-@pytest.fixture
-def live(engine: Engine, pair: tuple[Path, Path], session: LiveSession) -> Iterator[Asked]:
-    with asked(engine, pair, live_speculation(DRAFT), session=session) as server:
-        yield server
-
-
-def random_policy(random: np.random.Generator) -> LivePolicy:
-    """Anything from eager to shy, differing by depth and position, with a bent map."""
-    eagerness = random.uniform(0.0, 0.7)
-    return LivePolicy(
-        thresholds=random.uniform(0.0, eagerness, (4, 2, K)),
-        level=np.array([0.05, 0.3, 0.6, 0.9]),
-        acceptance=np.sort(random.uniform(0.1, 1.0, (K, 4))),
-        depth_from=(0.0, 20.0),
-    )
-
-
-def close_call(policy: LivePolicy, seen: LiveRound) -> bool:
-    """Whether float and double may disagree about the last token that was looked at."""
-    reported = _reported(seen)
-    row = policy.thresholds[min(seen.busy, len(policy.thresholds)) - 1]
-    bucket = int(np.searchsorted(policy.depth_from, seen.depth, side="right")) - 1
-    q = [np.interp(p, policy.level, policy.acceptance[i]) for i, p in enumerate(reported)]
-    return bool(np.any(np.abs(np.cumprod(q) - row[bucket, : len(q)]) < 1e-5))
-
-
-def _reported(seen: LiveRound) -> tuple[float, ...]:
-    return seen.round.p if seen.round.cut_p is None else (*seen.round.p, seen.round.cut_p)
-
-
-def follows(policy: LivePolicy, seen: LiveRound) -> bool:
-    """Whether a round ended where `policy` demands, given what the draft reported."""
-    demanded = policy.kept(_reported(seen), busy=seen.busy, depth=seen.depth)
-    return demanded == seen.round.drafted or close_call(policy, seen)
 
 
 def test_thresholds_bite_and_the_target_alone_decides(
@@ -128,8 +67,9 @@ def _same_choices(plain: Asked, prompt: str, tokens: tuple[int, ...]) -> None:
     assert best["logprob"] - second["logprob"] < TIE
 
 
+@pytest.mark.parametrize("sole", [False, True])
 def test_at_equal_lengths_it_is_the_stock_engine(
-    engine: Engine, pair: tuple[Path, Path], session: LiveSession
+    engine: Engine, pair: tuple[Path, Path], session: LiveSession, sole: bool
 ) -> None:
     limit = 3
     stock_flags = Speculation(("draft-simple",), n_max=limit, n_min=0, p_min=0.0)
@@ -138,9 +78,10 @@ def test_at_equal_lengths_it_is_the_stock_engine(
         pieces = stock.streamed(PROMPTS[0])
     with asked(engine, pair, live_speculation(DRAFT), session=session) as live:
         live.answer(PROMPTS[0], WARM_UP)
-        session.put(at_most(limit, K))
+        session.put(replace(at_most(limit, K), sole=sole))
         given = [live.answer(prompt) for prompt in PROMPTS]
         assert live.streamed(PROMPTS[0]) == pieces
+        assert any(r.cut for r in session.rounds()) is not sole
     for one, other in zip(expected, given, strict=True):
         assert one.tokens == other.tokens
         assert (one.drafted, one.accepted) == (other.drafted, other.accepted)
@@ -227,130 +168,6 @@ def test_four_slots_are_told_apart_and_counted_as_the_engine_counts(
     assert after.drafts - before.drafts == len(drafts)
     assert after.drafted - before.drafted == sum(r.round.drafted for r in drafts)
     assert after.accepted - before.accepted == sum(r.round.accepted for r in drafts)
-
-
-@pytest.mark.parametrize("sampling", ["greedy", "probabilistic"])
-@pytest.mark.parametrize("backend", ["--backend-sampling", "--no-spec-draft-backend-sampling"])
-def test_every_way_of_sampling_is_followed(
-    engine: Engine, pair: tuple[Path, Path], session: LiveSession, sampling: str, backend: str
-) -> None:
-    extra = ("--spec-draft-sampling", sampling, backend)
-    policy = random_policy(np.random.default_rng(8))
-    speculation = live_speculation(DRAFT)
-    with asked(engine, pair, speculation, session=session, extra=extra) as live:
-        live.answer(PROMPTS[0], WARM_UP, temperature=1.0)
-        session.rounds()
-        session.put(policy)
-        answer = live.answer(PROMPTS[1], 24, temperature=1.0, seed=4)
-        rounds = session.rounds()
-    assert session.status().state is State.LIVE
-    assert sum(r.round.drafted for r in rounds) == answer.drafted
-    for seen in rounds:
-        assert follows(policy, seen), seen
-
-
-REPEATING = "The cat sat. The dog sat. " * 12
-NGRAM = ("--spec-ngram-map-k-size-n", "3")
-
-
-def test_n_gram_drafts_are_left_alone(
-    engine: Engine, pair: tuple[Path, Path], session: LiveSession
-) -> None:
-    session.put(at_most(0, K))
-    speculation = Speculation(("ngram-map-k",), n_max=4, n_min=1, p_min=0.0)
-    with asked(engine, pair, speculation, extra=NGRAM) as stock:
-        expected = stock.answer(REPEATING, 48)
-    with asked(engine, pair, speculation, session=session, extra=NGRAM) as live:
-        given = live.answer(REPEATING, 48)
-    assert expected.drafted > 0
-    assert given.tokens == expected.tokens
-    assert (given.drafted, given.accepted) == (expected.drafted, expected.accepted)
-    assert not any(r.round.drafted for r in session.rounds())
-    assert session.foreign > 0
-    assert session.status().state is State.WAITING
-
-
-def test_a_draft_model_beside_n_grams_is_steered_alone(
-    engine: Engine, pair: tuple[Path, Path], session: LiveSession
-) -> None:
-    types = ("ngram-map-k", "draft-simple")
-    wanted = live_speculation(Speculation(types, n_max=4))
-    with asked(engine, pair, wanted, session=session, extra=NGRAM) as live:
-        live.answer(PROMPTS[3], WARM_UP)
-        session.rounds()
-        session.put(at_most(2, 4))
-        live.answer(REPEATING, 48)
-        rounds = session.rounds()
-    assert session.status().state is State.LIVE
-    assert session.foreign > 0
-    assert {r.round.drafted for r in rounds} <= {0, 1, 2}
-    assert any(r.cut and r.round.drafted == 2 for r in rounds)
-
-
-def test_sampled_text_keeps_the_distribution_of_the_target(
-    engine: Engine, pair: tuple[Path, Path], session: LiveSession
-) -> None:
-    """Drafts are sampled too; two candidates a token, so that all texts can be listed."""
-    prompt, length, samples = PROMPTS[0], 3, 300
-    sampling = {
-        "temperature": 1.0,
-        "top_k": 2,
-        "top_p": 1.0,
-        "min_p": 0.0,
-        "samplers": ["top_k", "temperature"],
-    }
-    thresholds = np.array([0.5, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2])
-    counts: dict[bool, Counter[tuple[int, ...]]] = {}
-    extra = ("--spec-draft-sampling", "probabilistic")
-    with asked(engine, pair, live_speculation(DRAFT), session=session, extra=extra) as live:
-        live.answer(prompt, WARM_UP)
-        for in_force in (False, True):
-            session.put(constant(thresholds), in_force=in_force)
-            session.rounds()
-            texts = (
-                live.answer(prompt, length + 2, seed=seed, cache_prompt=True, **sampling).tokens
-                for seed in range(samples)
-            )
-            counts[in_force] = Counter(text[:length] for text in texts)
-            rounds = session.rounds()
-            assert {r.obeyed for r in rounds} == {in_force}
-            assert any(r.cut for r in rounds) is in_force
-            assert any(r.round.drafted and not r.round.accepted for r in rounds)
-    with asked(engine, pair, Speculation()) as plain:
-        start = plain.answer(prompt, 1).body["prompt"]
-        tokens = plain.tokenize(start)
-        expected = _texts(plain, tokens, length, sampling)
-    for counted in counts.values():
-        assert set(counted) <= set(expected)
-        seen, wanted = _pooled(counted, {text: samples * p for text, p in expected.items()})
-        assert chisquare(seen, wanted).pvalue > 1e-4
-
-
-def _texts(
-    plain: Asked, prompt: list[int], length: int, sampling: Mapping[str, Any]
-) -> dict[tuple[int, ...], float]:
-    """Every text of so many tokens and its probability under the target."""
-    if length == 0:
-        return {(): 1.0}
-    asked_for = {**sampling, "n_probs": 2, "post_sampling_probs": True}
-    shown = plain.answer(prompt, 1, **asked_for).body["completion_probabilities"][0]["top_probs"]
-    return {
-        (choice["id"], *rest): choice["prob"] * p
-        for choice in shown
-        if choice["prob"] > 0
-        for rest, p in _texts(plain, [*prompt, choice["id"]], length - 1, sampling).items()
-    }
-
-
-def _pooled(
-    counted: Mapping[tuple[int, ...], int], expected: Mapping[tuple[int, ...], float]
-) -> tuple[list[float], list[float]]:
-    """Counts and expectations, with texts expected less than five times taken together."""
-    common = [text for text, n in expected.items() if n >= 5]
-    total = sum(counted.values())
-    seen = [float(counted.get(text, 0)) for text in common]
-    wanted = [expected[text] for text in common]
-    return [*seen, total - sum(seen)], [*wanted, max(total - sum(wanted), 1e-9)]
 
 
 def test_a_damaged_header_leaves_a_serving_engine(

@@ -24,7 +24,7 @@
 enum live_policy_flags {
     LIVE_IN_FORCE = 1,       /* thresholds are obeyed; without it rounds are only reported */
     LIVE_AT_LEAST_PLAIN = 2, /* measured to be at least plain: outlives a silent daemon */
-    LIVE_MAY_SKIP = 4,       /* "never" at the first position may leave out its draft step too */
+    LIVE_SOLE = 4,           /* one draft model alone drafts: it may be told a limit beforehand */
 };
 
 /* `threshold[busy-1][depth][i]`: token i+1 is kept iff the survival with it reaches the threshold.
@@ -80,7 +80,7 @@ enum live_reason {
 enum live_round_flags {
     LIVE_OBEYED = 1,   /* a policy was in force */
     LIVE_CUT = 2,      /* it ended the draft: the last probability is of the token left out */
-    LIVE_SKIPPED = 4,  /* it left out drafting */
+    LIVE_SKIPPED = 4,  /* it left out drafting, the first step included */
     LIVE_FOREIGN = 8,  /* drafted by something that shows no candidates (n-gram types) */
 };
 

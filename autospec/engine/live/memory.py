@@ -102,7 +102,7 @@ _WEIGHTS = 2 * np.arange(POLICY.itemsize // 4, dtype=np.uint64) + 1
 class PolicyFlag(IntFlag):
     IN_FORCE = 1
     AT_LEAST_PLAIN = 2
-    MAY_SKIP = 4
+    SOLE = 4
 
 
 class RoundFlag(IntFlag):

@@ -33,8 +33,10 @@ class LivePolicy:
       accepted for which the draft reports `level`; linear between, constant beyond.
 
     `at_least_plain`: measured to be no slower than plain decoding, so it may outlive the daemon.
-    `may_skip`: "never" at the first position leaves out its draft step too; only where nothing
-    but one draft model drafts, as it would silence n-gram types as well.
+    `sole`: one draft model alone drafts here, so what the thresholds never keep is not drafted in
+    the first place: a round is given its limit beforehand, which saves the draft step before a
+    cut (`limit_is_free` in the solver), and the first step where nothing is kept. N-gram types
+    beside it would be limited as well.
     """
 
     thresholds: Floats
@@ -42,7 +44,7 @@ class LivePolicy:
     acceptance: Floats
     depth_from: tuple[float, ...] = (0.0,)
     at_least_plain: bool = False
-    may_skip: bool = False
+    sole: bool = False
 
     def __post_init__(self) -> None:
         busy, depths, positions = self.thresholds.shape
@@ -69,25 +71,30 @@ class LivePolicy:
         survival: SurvivalModel,
         *,
         at_least_plain: bool = False,
-        may_skip: bool = False,
+        sole: bool = False,
     ) -> LivePolicy:
         """From solved policies by (busy slots, depth in tokens) under one belief.
 
-        Every combination of a load and a depth must be there. The buckets of depth part halfway
-        between the depths; loads run from 1, and one without a policy takes the next lower one's.
+        Every combination of a load and a depth must be there. Nothing is kept beyond a policy's
+        n_max; beyond the largest of them nothing is cut, so that one should be the child's.
+        The buckets of depth part halfway between the depths; loads run from 1, and one without a
+        policy takes the next lower one's.
         """
         loads = sorted({busy for busy, _ in policies})
         depths = sorted({depth for _, depth in policies})
         rows = [max((b for b in loads if b <= busy), default=loads[0]) for busy in _upto(loads[-1])]
-        table = [[policies[busy, depth].thresholds for depth in depths] for busy in rows]
-        positions = policies[loads[0], depths[0]].n_max
+        positions = max(policy.n_max for policy in policies.values())
+        table = [
+            [_padded(policies[busy, depth].thresholds, positions) for depth in depths]
+            for busy in rows
+        ]
         return cls(
             thresholds=np.array(table, dtype=np.float64),
             level=survival.p,
             acceptance=survival.q[:positions],
             depth_from=(0.0, *((a + b) / 2 for a, b in itertools.pairwise(depths))),
             at_least_plain=at_least_plain,
-            may_skip=may_skip,
+            sole=sole,
         )
 
     def record(self, number: int, *, in_force: bool = True) -> NDArray[np.void]:
@@ -100,7 +107,7 @@ class LivePolicy:
         for wanted, flag in (
             (in_force, PolicyFlag.IN_FORCE),
             (self.at_least_plain, PolicyFlag.AT_LEAST_PLAIN),
-            (self.may_skip, PolicyFlag.MAY_SKIP),
+            (self.sole, PolicyFlag.SOLE),
         ):
             flags |= flag if wanted else PolicyFlag(0)
         record = np.zeros(1, dtype=POLICY)
@@ -123,6 +130,10 @@ class LivePolicy:
             if survival < row[bucket, i]:
                 return i
         return len(p)
+
+
+def _padded(thresholds: tuple[float, ...], positions: int) -> tuple[float, ...]:
+    return thresholds + (math.inf,) * (positions - len(thresholds))
 
 
 def _upto(most: int) -> range:

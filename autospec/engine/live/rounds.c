@@ -57,6 +57,18 @@ static void close_before(struct slot *slot, uint32_t depth, uint64_t now) {
     abandon(slot);
 }
 
+/* What would be cut at any survival is not drafted at all: that saves the step before the cut. The
+ * engine takes a limit for each round, and a slot whose flag is cleared is left out. */
+static void limit_draft(struct slot *slot, uint32_t limit) {
+    if (limit == 0) {
+        slot->params->drafting = 0;
+        slot->round.flags |= LIVE_SKIPPED;
+    } else if (limit < live.shared.policy.positions &&
+               (slot->params->n_max <= 0 || limit < (uint32_t)slot->params->n_max)) {
+        slot->params->n_max = (int32_t)limit;
+    }
+}
+
 static void begin_round(int32_t index, unsigned busy, bool bound, uint64_t now) {
     struct slot *slot = &live.slot[index];
     const uint32_t depth = (uint32_t)slot->params->depth;
@@ -75,11 +87,8 @@ static void begin_round(int32_t index, unsigned busy, bool bound, uint64_t now) 
         .policy = policy->number,
         .flags = bound ? LIVE_OBEYED : 0,
     };
-    if (bound && policy->flags & LIVE_MAY_SKIP && policy->positions > 0 &&
-        slot->threshold[0] > 1.0f) {
-        /* An engine that finds the flag cleared leaves this slot out of the draft. */
-        slot->params->drafting = 0;
-        slot->round.flags |= LIVE_SKIPPED;
+    if (bound && policy->flags & LIVE_SOLE) {
+        limit_draft(slot, live_limit(policy, slot->threshold));
     }
 }
 

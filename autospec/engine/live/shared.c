@@ -189,6 +189,14 @@ const float *live_thresholds(const struct live_policy *policy, unsigned busy, un
     return policy->threshold[row][bucket];
 }
 
+uint32_t live_limit(const struct live_policy *policy, const float *thresholds) {
+    uint32_t limit = 0;
+    while (limit < policy->positions && thresholds[limit] <= 1.0f) {
+        limit++;
+    }
+    return limit;
+}
+
 void live_publish(struct live_shared *shared, struct live_round *round) {
     struct live_round *entry = &shared->ring->round[shared->head % LIVE_ENTRIES];
     const size_t used = offsetof(struct live_round, token) +

@@ -33,6 +33,9 @@ float live_acceptance(const struct live_policy *policy, unsigned position, float
 /* LIVE_POSITIONS thresholds for a load and a depth. */
 const float *live_thresholds(const struct live_policy *policy, unsigned busy, unsigned depth);
 
+/* How many tokens those thresholds can keep at most: a survival is never above 1. */
+uint32_t live_limit(const struct live_policy *policy, const float *thresholds);
+
 void live_publish(struct live_shared *shared, struct live_round *round);
 
 void live_tell(struct live_shared *shared, enum live_state state, enum live_reason reason,
