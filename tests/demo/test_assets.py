@@ -179,7 +179,7 @@ def test_a_full_disk_is_said_before_anything_is_fetched(
 ):
     usage = shutil.disk_usage(tmp_path)._replace(free=5_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(ModelError, match=r"need 1\.4 GB .* 0\.0 GB are free") as caught:
+    with pytest.raises(ModelError, match=r"need 1\.8 GB .* 0\.0 GB are free") as caught:
         assets.ensure_models(silent, tmp_path)
     assert caught.value.hint
     assert small == []

