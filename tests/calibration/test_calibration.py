@@ -153,7 +153,7 @@ def test_a_real_pair_is_calibrated_and_its_rounds_are_heard(
     engine: Engine, models: DemoModels
 ) -> None:
     launch = Launch("m", model=models.draft, draft=models.draft_three_dropped, context=512)
-    settings = Settings(budget=24.0, max_draft=4, depths=(64,))
+    settings = Settings(budget=300.0, max_draft=4, depths=(64,))
     found = asyncio.run(obtain(prepare(engine, launch, {}), settings, "hardware"))
     times = {(step.depth, step.batch): step.ms for step in found.target}
     assert {(0, batch) for batch in range(1, 6)} <= set(times)
