@@ -81,8 +81,16 @@ class Asked:
         response = self._client.post("/tokenize", json={"content": text})
         return [int(token) for token in response.json()["tokens"]]
 
-    def healthy(self) -> bool:
-        return self._client.get("/health").status_code == 200
+    def wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Until it is ready, however long a busy machine takes."""
+        while True:
+            assert process.poll() is None, f"llama-server ended: {process.returncode}"
+            try:
+                if self._client.get("/health").status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.1)
 
     def counters(self) -> ServerCounters:
         return parse_metrics(self._client.get("/metrics").text)
@@ -126,14 +134,7 @@ def asked(
     )
     server = Asked(f"http://{endpoint.host}:{endpoint.port}", session)
     try:
-        for _ in range(3000):
-            assert process.poll() is None, f"llama-server ended: {process.returncode}"
-            try:
-                if server.healthy():
-                    break
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.1)
+        server.wait(process)
         yield server
         assert process.poll() is None, f"llama-server died: {process.returncode}"
     finally:
