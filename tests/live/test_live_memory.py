@@ -34,21 +34,24 @@ def ring() -> Iterator[RingFile]:
         yield ring
 
 
+def offsets(dtype: np.dtype[np.void]) -> dict[str, int]:
+    assert dtype.fields is not None
+    return {name: int(place[1]) for name, place in dtype.fields.items()}
+
+
 def test_c_and_python_lay_the_memory_out_alike(tmp_path: Path) -> None:
     """A program prints the offset of each field that Python has, and the numbers of layout.h."""
     lines = []
     expected = []
     for name, dtype in STRUCTURES.items():
-        assert dtype.names is not None
         lines.append(f'P("%zu\\n", sizeof(struct {name}));')
         expected.append(dtype.itemsize)
-        for field in dtype.names:
+        for field, offset in offsets(dtype).items():
             lines.append(f'P("%zu\\n", offsetof(struct {name}, {field}));')
-            expected.append(dtype.fields[field][1])
-    assert memory.RING_HEADER.names is not None
-    for field in memory.RING_HEADER.names:
+            expected.append(offset)
+    for field, offset in offsets(memory.RING_HEADER).items():
         lines.append(f'P("%zu\\n", offsetof(struct live_ring_file, {field}));')
-        expected.append(memory.RING_HEADER.fields[field][1])
+        expected.append(offset)
     lines.append('P("%zu\\n", offsetof(struct live_ring_file, round));')
     lines.append('P("%zu\\n", sizeof(struct live_ring_file));')
     expected += [memory.RING_HEADER.itemsize, memory.RING_BYTES]

@@ -1,6 +1,6 @@
 /* What the library must know of the engine's data: the first fields of two structures, which no
- * symbol proves. They are as in llama.cpp build 11434 (and, in this part, since 9464). Until the
- * library trusts them, memory is looked at only after the kernel has said that it can be read. */
+ * symbol proves. They are as in llama.cpp build 11434. Until the library trusts them, memory is
+ * looked at only after the kernel has said that it can be read. */
 #ifndef AUTOSPEC_LIVE_ENGINE_H
 #define AUTOSPEC_LIVE_ENGINE_H
 
