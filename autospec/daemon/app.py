@@ -17,10 +17,11 @@ from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress, Settings
 from autospec.config.schema import Config
-from autospec.daemon import memory
+from autospec.daemon import memory, steering
 from autospec.daemon.child_log import ChildLog
 from autospec.daemon.choose import Model
 from autospec.daemon.control import ControlServer
+from autospec.daemon.engine_findings import Applier
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
 from autospec.daemon.report import model_report, report
@@ -63,6 +64,7 @@ class Daemon:
     def __post_init__(self) -> None:
         self._began = time.monotonic()
         self._engine: Engine | None = None
+        self._applier: Applier | None = None
         self._hardware: Hardware | None = None
         self._measuring: Measuring | None = None
         self._owned: list[tuple[Supervisor, Tuner]] = []
@@ -104,6 +106,8 @@ class Daemon:
     async def _set_up(self) -> None:
         engine, self._hardware, prepared = await asyncio.to_thread(self._look_around)
         self._engine = engine
+        live = self.config.engine.live_policy == "auto"
+        self._applier = steering.applier_of(engine, live=live)
         self.events.add(f"engine {engine.version} at {engine.folder} ({engine.source})")
         for name, one in prepared.items():
             for note in one.notes:
@@ -164,14 +168,25 @@ class Daemon:
     ) -> tuple[Supervisor, Tuner]:
         config = self.config
         learned = memory.load(calibration.key) if calibration else None
-        model = Model(config.models[name], prepared.context, calibration, learned)
+        live = calibration is not None and self._may_steer(name, prepared)
+        model = Model(config.models[name], prepared.context, calibration, learned, live=live)
         tuner = Tuner(model, config.retune)
         endpoint = config.address(name).endpoint(config.server.api_key_file)
         load_seconds = config.engine.start_timeout or prepared.load_seconds
         charge = Charge(prepared.engine, prepared.launch, endpoint, prepared.env, load_seconds)
         log = self._logs.enter_context(contextlib.closing(ChildLog.open(name)))
-        supervisor = Supervisor(charge, tuner.first(), self.events, tuner.reconsider, log)
+        supervisor = Supervisor(
+            charge, tuner.first(), self.events, tuner.reconsider, log, live=tuner
+        )
         return supervisor, tuner
+
+    def _may_steer(self, name: str, prepared: Prepared) -> bool:
+        if self.config.engine.live_policy == "off":
+            return False
+        reason = steering.why_not(prepared.engine, prepared.launch)
+        if reason is not None:
+            self.events.add(f"no live policy: {reason}", model=name, level="warning")
+        return reason is None
 
     def _complain(self) -> None:
         failed = [one for one, _ in self._owned if one.life.phase is Phase.FAILED]
@@ -184,7 +199,7 @@ class Daemon:
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request.get("op") != "status":
             raise AutospecError(f"the daemon knows no {request.get('op')!r}")
-        if self._engine is None or self._hardware is None:
+        if self._engine is None or self._hardware is None or self._applier is None:
             raise AutospecError(
                 "the daemon has only just started and is looking at its engine",
                 hint="ask again in a moment",
@@ -192,6 +207,7 @@ class Daemon:
         document = report(
             [model_report(supervisor, tuner) for supervisor, tuner in self._owned],
             engine=self._engine,
+            applier=self._applier,
             hardware=self._hardware.to_dict(),
             events=self.events,
             config=self.origin,

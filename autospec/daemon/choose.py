@@ -27,6 +27,8 @@ class Model:
     """All that a choice is made from: the user's wishes, the costs and what traffic taught.
 
     `trial` is there once a setting proved slower than plain decoding; it outranks predictions.
+    `live`: the engine can be steered while it runs (see `steering`). `belief` is what rounds of
+    real traffic taught then.
     """
 
     config: ModelConfig
@@ -34,6 +36,13 @@ class Model:
     calibration: Calibration | None
     learned: Learned | None = None
     trial: Trial | None = None
+    live: bool = False
+    belief: SurvivalModel | None = None
+
+    @property
+    def steered(self) -> bool:
+        """Whether thresholds can be put in force: pinned scalars leave nothing to steer."""
+        return self.live and self.config.n_min is None and self.config.p_min is None
 
     @property
     def basis(self) -> Basis:
@@ -59,9 +68,11 @@ def choose(model: Model) -> Setting:
     plan = predict(model)
     if plan.scalar is None or not plan.speculate:
         return replace(plain(plan.reason, plan=plan), basis=model.basis)
-    scalar = plan.scalar
+    scalar, steered = plan.scalar, model.steered and plan.policy.n_max > 0
     speculation = Speculation((DRAFT_MODEL,), scalar.n_max, scalar.n_min, scalar.p_min)
-    return Setting(speculation, plan.reason, _sources(config), plan, model.basis)
+    if steered:
+        speculation = Speculation((DRAFT_MODEL,), plan.policy.n_max)
+    return Setting(speculation, plan.reason, _sources(config), plan, model.basis, live=steered)
 
 
 def predict(model: Model) -> Plan:
@@ -74,12 +85,17 @@ def predict(model: Model) -> Plan:
         speculate=None if config.type == "auto" else True,
     )
     trial = model.trial if pins.speculate is None else None
-    return make_plan(cost_of(model), survival_of(model), pins=pins, trial=trial)
+    return make_plan(
+        cost_of(model), survival_of(model), pins=pins, trial=trial, thresholds=model.steered
+    )
 
 
-def cost_of(model: Model) -> RoundCost:
-    """Costs of rounds at `model.basis`; the rehearsal's rounds tell what they cost on top."""
-    calibration = _needed(model)
+def cost_of(model: Model, basis: Basis | None = None) -> RoundCost:
+    """Costs of rounds at `basis`, by default the model's own.
+
+    The rehearsal's rounds tell what they cost beyond the benchmark's steps.
+    """
+    calibration, basis = _needed(model), basis or model.basis
     target, draft = calibration.surface, calibration.draft_cost("autoregressive")
     overhead = fit_overhead(calibration.rounds, target, draft, calibration.rehearsal_depth)
     longest = max(calibration.max_draft, model.config.n_max or 0)
@@ -87,14 +103,16 @@ def cost_of(model: Model) -> RoundCost:
         target,
         draft,
         n_max=longest,
-        depth=model.basis.depth,
-        slots=model.basis.busy,
+        depth=basis.depth,
+        slots=basis.busy,
         overhead=overhead,
     )
 
 
 def survival_of(model: Model) -> SurvivalModel:
     """Acceptance as the rehearsal saw it, moved to what the user's own traffic shows."""
+    if model.belief is not None:
+        return model.belief
     calibration = _needed(model)
     longest = max(calibration.max_draft, model.config.n_max or 0)
     survival = SurvivalModel.from_rounds(calibration.rounds, longest)

@@ -24,7 +24,7 @@ from autospec.config.check import Report, check
 from autospec.config.load import ENVIRONMENT, find_config
 from autospec.config.schema import Config
 from autospec.config.values import Address
-from autospec.daemon import engine_findings, findings
+from autospec.daemon import engine_findings, findings, steering
 from autospec.daemon.app import settings_of
 from autospec.daemon.control import ask
 from autospec.daemon.engine_findings import Applier
@@ -74,7 +74,8 @@ def examine(config_file: Path | None = None, engine_path: Path | None = None) ->
     """
     config, found = _configuration(config_file)
     engine, seen = _engine(engine_path or (config.engine.path if config else None))
-    applier = engine_findings.applier(engine.capabilities) if engine else None
+    live = config is not None and config.engine.live_policy == "auto"
+    applier = steering.applier_of(engine, live=live) if engine else None
     hardware = snapshot()
     stray = child_environment(os.environ, {})[1]
     daemon, answer = _daemon()

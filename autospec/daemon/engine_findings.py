@@ -28,8 +28,17 @@ class Applier:
     why: str
 
 
-def applier(able: Capabilities) -> Applier:
-    """The way that is used with a build of these abilities: by flags alone, so far."""
+def applier(able: Capabilities, *, live: bool, refusal: str | None) -> Applier:
+    """The way that is used with a build of these abilities.
+
+    `live`: the configuration asks for the live policy; `refusal` says why it cannot be had.
+    """
+    if live and refusal is None:
+        return Applier(
+            "live",
+            "thresholds steer drafts inside the running engine; each start proves that it works",
+        )
+    why = f"the live policy cannot be used: {refusal}" if live else "the live policy is off"
     others = []
     if able.cost_vector:
         others.append("a vector of batch costs at start (GGML_BATCH_COSTS)")
@@ -40,7 +49,7 @@ def applier(able: Capabilities) -> Applier:
         if others
         else "this build reads no cost vector (GGML_BATCH_COSTS) and no settings in requests"
     )
-    return Applier("scalar", f"settings are flags at start, and change by a restart; {also}")
+    return Applier("scalar", f"settings are flags at start, and change by a restart; {why}; {also}")
 
 
 def about_engine(engine: Engine, config: Config | None) -> Iterator[Finding]:
@@ -158,13 +167,6 @@ def about_model(prepared: Prepared, model: ModelConfig, stray: Sequence[str]) ->
             )
     elif not launch.has_draft and model.type == "auto":
         yield Finding("note", subject, "without a draft model it is served plainly")
-    if model.thresholds is not None:
-        yield Finding(
-            "warning",
-            subject,
-            "the pinned thresholds have no effect: flags at start cannot carry them",
-            "pin n_max and p_min instead",
-        )
 
 
 def about_calibration(

@@ -8,7 +8,7 @@ from typing import Any
 
 from autospec import __version__
 from autospec.calibration.result import Calibration
-from autospec.daemon.engine_findings import applier
+from autospec.daemon.engine_findings import Applier
 from autospec.daemon.events import Events
 from autospec.daemon.setting import Setting
 from autospec.daemon.supervisor import Supervisor
@@ -32,6 +32,7 @@ def model_report(supervisor: Supervisor, tuner: Tuner) -> dict[str, Any]:
         "deaths": len(life.deaths),
         "restarts_for_tuning": supervisor.restarts,
         "setting": _setting(setting),
+        "not_live": tuner.why_not_live,
         "live": _live(supervisor, now),
         "calibration": _calibration(tuner.model.calibration),
         "decision": asdict(tuner.decision) if tuner.decision else None,
@@ -42,6 +43,7 @@ def report(
     models: list[dict[str, Any]],
     *,
     engine: Engine,
+    applier: Applier,
     hardware: dict[str, Any],
     events: Events,
     config: str,
@@ -57,7 +59,7 @@ def report(
             "version": engine.version,
             "identity": engine.identity,
             "build_date": engine.build_date,
-            "applier": asdict(applier(engine.capabilities)),
+            "applier": asdict(applier),
         },
         "hardware": hardware,
         "models": models,
@@ -86,6 +88,7 @@ def _setting(setting: Setting) -> dict[str, Any]:
         "predicted_rate": plan.rate if plan else None,
         "predicted_plain_rate": plan.plain_rate if plan else None,
         "unsure": plan.unsure if plan else None,
+        "live": setting.live,
         "basis": asdict(setting.basis),
     }
 

@@ -25,13 +25,15 @@ class Basis:
 @dataclass(frozen=True)
 class Setting:
     """`sources` tells for `type`, `n_max`, `n_min` and `p_min` whether autospec or the user
-    chose. `plan` holds the predictions; None where nothing was measured to predict from."""
+    chose. `plan` holds the predictions; None where nothing was measured to predict from.
+    `live`: thresholds decide inside the engine, and `speculation` only gives them room."""
 
     speculation: Speculation
     reason: str
     sources: Mapping[str, Source]
     plan: Plan | None = None
     basis: Basis = field(default_factory=Basis)
+    live: bool = False
 
 
 def plain(reason: str, source: Source = "auto", plan: Plan | None = None) -> Setting:

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import httpx
 
@@ -21,6 +21,9 @@ from autospec.engine.arguments import server_argv
 from autospec.engine.failures import ExitCause, speculation_fault
 from autospec.engine.find import Engine
 from autospec.engine.launch import Endpoint, Launch, Speculation
+from autospec.engine.live import trust
+from autospec.engine.live.applier import LiveSession, handshake, live_speculation
+from autospec.engine.live.build import LiveUnavailable
 from autospec.engine.observe import SlotState
 from autospec.engine.server import Server, ServerDied
 from autospec.engine.waiting import to_the_end, unless
@@ -37,6 +40,16 @@ _SILENT_TOKENS = 256
 """Tokens without one draft after which a draft model is said to be silent."""
 
 T = TypeVar("T")
+
+
+class LiveOwner(Protocol):
+    """Who decides about the live policy of a child (see `tuner`)."""
+
+    def refuse_live(self, reason: str) -> Setting:
+        """The setting for a child that cannot be steered, because of `reason`."""
+
+    def steer(self, setting: Setting, session: LiveSession) -> None:
+        """Learn from the rounds so far, and put a better policy in force if there is one."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,7 @@ class Supervisor:
         events: Events,
         reconsider: Callable[[Setting, Watch], Setting | None],
         on_line: Callable[[str], None] = lambda _line: None,
+        live: LiveOwner | None = None,
     ) -> None:
         self.charge = charge
         self.setting = setting
@@ -76,6 +90,8 @@ class Supervisor:
         self._events = events
         self._reconsider = reconsider
         self._on_line = on_line
+        self._live = live
+        self._session: LiveSession | None = None
         self._proven: Setting | None = None
         self._unfit: set[Speculation] = set()
         self._said: set[str] = set()
@@ -117,6 +133,7 @@ class Supervisor:
         except (OSError, AutospecError) as error:
             # An engine that cannot do as asked will not be able to the next time either.
             retry = not isinstance(error, EngineError)
+            self._close_live(None)
             self._died(ExitCause("unknown", f"llama-server not started: {_said(error)}", retry))
             return
         try:
@@ -131,21 +148,53 @@ class Supervisor:
         finally:
             await self._end(server)
             self.server = None
+            self._close_live(death)
         if death is not None:
             self._died(*death)
 
     async def _start(self) -> Server:
-        charge = self.charge
-        argv = server_argv(charge.engine, charge.launch, self.setting.speculation, charge.endpoint)
-        return await Server.start(argv, charge.env, charge.endpoint, self._on_line)
+        charge, env = self.charge, self.charge.env
+        descriptors: tuple[int, ...] = ()
+        if self.setting.live and self._live is not None:
+            try:
+                self._session = LiveSession.open()
+            except LiveUnavailable as error:
+                self._refuse_live(self._live, str(error))
+        speculation = self.setting.speculation
+        if (session := self._session) is not None:
+            env, descriptors = session.environment(env), session.descriptors
+            speculation = live_speculation(speculation)
+        argv = server_argv(charge.engine, charge.launch, speculation, charge.endpoint)
+        return await Server.start(argv, env, charge.endpoint, self._on_line, descriptors)
+
+    def _refuse_live(self, live: LiveOwner, reason: str) -> None:
+        self._note(f"no live policy: {reason}", "warning")
+        self.setting = live.refuse_live(reason)
+
+    async def _prove_live(self, server: Server) -> bool:
+        """Whether the child may serve as it was launched: live and proven, or not live."""
+        live, session = self._live, self._session
+        if live is None or session is None:
+            return True
+        n_max = self.setting.speculation.n_max
+        if (reason := await handshake(session, server, n_max=n_max)) is None:
+            trust.remember_proof(self.charge.engine.identity, session.library)
+            self._note("the live policy works: thresholds change without a restart")
+            return True
+        self._refuse_live(live, reason)
+        return False
 
     async def _serve(self, server: Server) -> None:
         """Until the child shall be replaced. ServerDied when it dies, ServeError when late."""
         await server.ready(self.charge.load_seconds)
+        if not await self._prove_live(server):
+            return
         self._enter(Phase.READY, self.setting.reason)
         self._proven = self.setting
         while True:
             await self._read(server)
+            if self._live is not None and self._session is not None:
+                self._live.steer(self.setting, self._session)
             if (better := self._better()) is not None:
                 self._note(f"new setting: {better.reason}")
                 self.setting = better
@@ -162,6 +211,14 @@ class Supervisor:
             self._note_once("tuning", f"tuning failed, this setting stays: {error!r}")
             return None
         return None if better is None or better.speculation in self._unfit else better
+
+    def _close_live(self, death: tuple[ExitCause, Sequence[str]] | None) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        if death is not None and death[0].kind in ("crash", "assertion"):
+            trust.remember_crash(self.charge.engine.identity, session.library, time.time())
+        session.close()
 
     async def _drain(self, server: Server) -> None:
         """Wait, within `DRAIN_SECONDS`, until no request is being answered."""

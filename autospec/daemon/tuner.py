@@ -12,9 +12,12 @@ from autospec.daemon.choose import Model, choose, cost_of, survival_of
 from autospec.daemon.memory import Learned
 from autospec.daemon.retune import Decision, Observed, decide, due
 from autospec.daemon.setting import Setting
-from autospec.daemon.watch import Watch
+from autospec.daemon.steering import Steering
+from autospec.daemon.watch import NOTHING, Watch
+from autospec.engine.live.applier import LiveSession
 from autospec.tuning.plan import Measured, Trial
 from autospec.tuning.projection import scalar_rate
+from autospec.tuning.stopping import solve
 
 SLOWER = 0.05
 """How far (relative) under predicted plain decoding a measured rate is believed to be slower."""
@@ -29,13 +32,29 @@ class Tuner:
     def __init__(self, model: Model, settings: RetuneSection, *, remember: bool = True) -> None:
         self.model = model
         self.decision: Decision | None = None
+        self.why_not_live: str | None = None
         self._settings = settings
         self._remember = remember
         self._asked: float | None = None
         self._restarts: list[float] = []
+        self.steering: Steering | None = None
+        self._session: LiveSession | None = None
 
     def first(self) -> Setting:
         return choose(self.model)
+
+    def refuse_live(self, reason: str) -> Setting:
+        """The setting for a child that cannot be steered; `why_not_live` keeps the reason."""
+        self.why_not_live = reason
+        self.model = replace(self.model, live=False, belief=None)
+        return choose(self.model)
+
+    def steer(self, setting: Setting, session: LiveSession) -> None:
+        """Learn from the rounds of the child under `session`, and steer it by what is known."""
+        if self.steering is None or self._session is not session:
+            self.steering = Steering.of(self.model, setting.speculation.n_max)
+            self._session = session
+        self.steering.steer(session)
 
     def reconsider(self, current: Setting, watch: Watch) -> Setting | None:
         """Another setting when it pays to restart for it right now, else None."""
@@ -68,7 +87,11 @@ class Tuner:
         speculation, known, basis = current.speculation, self.model.learned, self.model.basis
         # Requests shorter than the time between readings are never caught at work.
         depth, busy = watch.depth or basis.depth, watch.busy or 1.0
-        if speculation.on:
+        if current.live and self.steering is not None:
+            # Counters cannot tell a threshold's cut from a miss; the rounds can.
+            self.model = replace(self.model, belief=self.steering.belief)
+            known = Learned(speculation.n_max, 0, 0.0, NOTHING, depth, busy)
+        elif speculation.on:
             known = Learned(
                 speculation.n_max,
                 speculation.n_min,
@@ -80,7 +103,12 @@ class Tuner:
         elif known is not None:
             known = replace(known, depth=depth, busy=busy)
         self.model = replace(self.model, learned=known)
-        if self._remember and known is not None and self.model.calibration is not None:
+        if (
+            self._remember
+            and not current.live
+            and known is not None
+            and self.model.calibration is not None
+        ):
             with contextlib.suppress(OSError):  # A full disk never stops serving.
                 memory.save(self.model.calibration.key, known)
 
@@ -97,4 +125,6 @@ class Tuner:
             tried = Measured(n_max, n_min, p_min, measured)
             self.model = replace(self.model, trial=Trial(cost.plain_rate, (tried,)))
             return measured
+        if current.live:
+            return solve(cost.truncated(n_max), survival_of(self.model)).rate
         return scalar_rate(cost, survival_of(self.model), n_max, n_min, p_min)

@@ -34,11 +34,16 @@ def _die_with(parent: int) -> None:
 
 
 async def start(
-    argv: Sequence[str | Path], env: Mapping[str, str], *, merge_stderr: bool = False
+    argv: Sequence[str | Path],
+    env: Mapping[str, str],
+    *,
+    merge_stderr: bool = False,
+    descriptors: Sequence[int] = (),
 ) -> asyncio.subprocess.Process:
     """Start `argv` in a process group of its own, with pipes for stdout and stderr.
 
-    With `merge_stderr` both streams arrive on stdout. OSError when it cannot be started.
+    With `merge_stderr` both streams arrive on stdout; `descriptors` are passed on under their
+    numbers. OSError when it cannot be started.
     """
     return await asyncio.create_subprocess_exec(
         *map(str, argv),
@@ -47,6 +52,7 @@ async def start(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT if merge_stderr else asyncio.subprocess.PIPE,
         start_new_session=True,
+        pass_fds=tuple(descriptors),
         preexec_fn=functools.partial(_die_with, os.getpid()),
         limit=_LINE_LIMIT,
     )

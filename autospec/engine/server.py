@@ -71,8 +71,10 @@ class Server:
         env: Mapping[str, str],
         endpoint: Endpoint,
         on_line: Callable[[str], None] = lambda _line: None,
+        descriptors: Sequence[int] = (),
     ) -> Self:
-        """Start `argv`, which must listen on `endpoint`; its output goes to `on_line`.
+        """Start `argv`, which must listen on `endpoint`; its output goes to `on_line`, and it is
+        given `descriptors`.
 
         OSError when it cannot be started, ServeError when somebody else answers on `endpoint`
         or its key file cannot be read.
@@ -80,7 +82,7 @@ class Server:
         client = http_client(endpoint)
         try:
             await _make_way(endpoint)
-            process = await processes.start(argv, env, merge_stderr=True)
+            process = await processes.start(argv, env, merge_stderr=True, descriptors=descriptors)
         except BaseException:
             await client.aclose()
             raise

@@ -86,6 +86,8 @@ def _model(model: Json) -> RenderableType:
         table.add_row("fault", Text(model["fault"], style="red"))
     table.add_row("setting", _setting(model["setting"]))
     table.add_row("why", model["setting"]["why"])
+    if model["not_live"]:
+        table.add_row("not live", Text(model["not_live"], style="yellow"))
     if thresholds := _thresholds(model["setting"]):
         table.add_row("thresholds", thresholds)
     table.add_row("live", _live(model["live"]))
@@ -117,7 +119,8 @@ def _thresholds(setting: Json) -> str | None:
     kept = [f"{value:.2f}" for value in values if value is not None]
     if not kept:
         return None
-    return " ".join(kept) + "  (survival needed at each position; flags cannot carry them)"
+    where = "in force, live" if setting["live"] else "flags cannot carry them"
+    return f"{' '.join(kept)}  (survival needed at each position; {where})"
 
 
 def _live(live: Json) -> str:

@@ -234,7 +234,8 @@ def test_a_number_without_end_is_a_fault() -> None:
     ],
 )
 def test_a_fault_of_one_model(folder: Path, lines: str, line: int, message: str) -> None:
-    found = faults(MODEL + lines, folder / "a.toml")
+    text = f'{MODEL}{lines}\n[engine]\nlive_policy = "auto"\n'
+    found = faults(text, folder / "a.toml")
 
     assert [one.line for one in found] == [line]
     assert message in found[0].message
@@ -267,7 +268,7 @@ def test_a_fault_of_another_table(folder: Path, text: str, key: str) -> None:
 
 
 def test_thresholds_need_the_live_policy() -> None:
-    text = MODEL + 'thresholds = [0.1]\n[engine]\nlive_policy = "off"'
+    text = MODEL + "thresholds = [0.1]"
 
     assert "live policy" in fault(text).message
 

@@ -86,7 +86,7 @@ def test_every_error_and_warning_says_what_to_do(
     visit: Callable[..., Examination], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLAMA_ARG_DRAFT_MAX", "8")
-    found = visit(GOOD + 'extra = ["--no-such"]\nthresholds = [0.5]\n')
+    found = visit(GOOD + 'extra = ["--no-such"]\n')
     loud = [one for one in found.findings if one.level in ("error", "warning")]
     assert {one.subject for one in loud} == {"model chat", "environment"}
     assert all(one.remedy for one in loud)

@@ -35,6 +35,7 @@ MODEL: dict[str, Any] = {
     "address": "http://127.0.0.1:8080",
     "fault": None,
     "deaths": 0,
+    "not_live": None,
     "restarts_for_tuning": 1,
     "setting": {
         "type": "draft-simple",
@@ -47,6 +48,7 @@ MODEL: dict[str, Any] = {
         "predicted_rate": 42.0,
         "predicted_plain_rate": 28.0,
         "unsure": False,
+        "live": False,
         "basis": {"depth": 300.0, "busy": 1, "rounds": 250},
     },
     "live": LIVE,
