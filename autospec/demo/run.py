@@ -49,7 +49,7 @@ class Scale:
     prompts: int
 
 
-FULL = Scale(budget=120.0, prompts=24)
+FULL = Scale(budget=120.0, prompts=20)
 QUICK = Scale(budget=50.0, prompts=10)
 
 

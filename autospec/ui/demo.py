@@ -43,11 +43,13 @@ def print_outcome(outcome: Outcome) -> None:
     console.print(table)
     console.print(f"autospec against plain decoding:   {_ratio(outcome.vs_plain)}")
     console.print(f"autospec against engine's default: {_ratio(outcome.vs_default)}")
+    answers = "every answer is the same as plain's"
+    if outcome.diverged:
+        answers = f"{outcome.diverged} answers differ from plain's: the engine rounds by batch size"
     console.print(
         Text(
-            f"median of {outcome.compared} paired ratios with its 95 % interval; "
-            f"{outcome.diverged} answers differ from plain's, as the engine rounds a batch of "
-            f"another size differently; {outcome.seconds:.0f} s in all",
+            f"medians of {outcome.compared} paired ratios with 95 % intervals; "
+            f"{answers}; {outcome.seconds:.0f} s in all",
             style="dim",
         )
     )
