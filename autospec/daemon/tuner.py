@@ -102,13 +102,10 @@ class Tuner:
             )
         elif known is not None:
             known = replace(known, depth=depth, busy=busy)
+        else:
+            known = Learned(0, 0, 0.0, NOTHING, depth, busy)
         self.model = replace(self.model, learned=known)
-        if (
-            self._remember
-            and not current.live
-            and known is not None
-            and self.model.calibration is not None
-        ):
+        if self._remember and not current.live and self.model.calibration is not None:
             with contextlib.suppress(OSError):  # A full disk never stops serving.
                 memory.save(self.model.calibration.key, known)
 
