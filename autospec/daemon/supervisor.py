@@ -22,8 +22,9 @@ from autospec.engine.failures import ExitCause, speculation_fault
 from autospec.engine.find import Engine
 from autospec.engine.launch import Endpoint, Launch, Speculation
 from autospec.engine.live import trust
-from autospec.engine.live.applier import LiveSession, handshake, live_speculation
+from autospec.engine.live.applier import LiveSession, explain, handshake, live_speculation
 from autospec.engine.live.build import LiveUnavailable
+from autospec.engine.live.memory import State
 from autospec.engine.observe import SlotState
 from autospec.engine.server import Server, ServerDied
 from autospec.engine.waiting import to_the_end, unless
@@ -157,7 +158,7 @@ class Supervisor:
         descriptors: tuple[int, ...] = ()
         if self.setting.live and self._live is not None:
             try:
-                self._session = LiveSession.open()
+                self._session = await asyncio.to_thread(LiveSession.open)
             except LiveUnavailable as error:
                 self._refuse_live(self._live, str(error))
         speculation = self.setting.speculation
@@ -195,6 +196,10 @@ class Supervisor:
             await self._read(server)
             if self._live is not None and self._session is not None:
                 self._live.steer(self.setting, self._session)
+                status = self._session.status()
+                if status.state is State.INERT and self.watch.idle:
+                    self._refuse_live(self._live, explain(status))
+                    return
             if (better := self._better()) is not None:
                 self._note(f"new setting: {better.reason}")
                 self.setting = better

@@ -291,12 +291,20 @@ def test_what_a_dying_gpu_says_is_passed_on() -> None:
 
 
 def test_flags_are_used_whatever_else_the_build_could_take() -> None:
-    stock = applier(capabilities({}))
-    able = applier(capabilities({}, cost_vector=True, request_fields=True))
+    more = capabilities({}, cost_vector=True, request_fields=True)
+    stock = applier(capabilities({}), live=False, refusal=None)
+    able = applier(more, live=False, refusal=None)
     assert stock.name == able.name == "scalar"
     assert "reads no cost vector" in stock.why
     assert "GGML_BATCH_COSTS" in able.why
     assert "does not use yet" in able.why
+
+
+def test_the_live_policy_is_used_where_it_was_asked_for_and_can_be_had() -> None:
+    assert applier(capabilities({}), live=True, refusal=None).name == "live"
+    refused = applier(capabilities({}), live=True, refusal="this engine is linked statically")
+    assert refused.name == "scalar"
+    assert "linked statically" in refused.why
 
 
 CALIBRATION = Calibration(
