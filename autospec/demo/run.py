@@ -36,21 +36,21 @@ from autospec.errors import ServeError
 CONTEXT = 1024
 TOKENS = 64
 _SEED = 17
-_LEARNING_SECONDS = 60.0
 _SETTLE_SECONDS = 15.0
 _USUAL_N_MAX = 3
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much the demo does: seconds of calibration, prompts compared."""
+    """How much the demo does: seconds of calibration and of learning, prompts compared."""
 
     budget: float
     prompts: int
+    learning: float = 60.0
 
 
 FULL = Scale(budget=120.0, prompts=20)
-QUICK = Scale(budget=50.0, prompts=10)
+QUICK = Scale(budget=50.0, prompts=9, learning=25.0)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ async def run_demo(
             await _server(prepared, _default(engine), sockets / "default.sock") as default,
         ):
             say("learning from prompts that are not compared later")
-            await _learn(supervisor, tuner, [prompt.text for prompt in prompts("learning")])
+            texts = [prompt.text for prompt in prompts("learning")]
+            await _learn(supervisor, tuner, texts, scale.learning)
             if tuner.decision is not None:
                 say(f"after traffic: {tuner.decision.action}, {tuner.decision.reason}")
             asked = [prompt.text for prompt in prompts("evaluation")][: scale.prompts]
@@ -204,10 +205,12 @@ async def _supervised(prepared: Prepared, tuner: Tuner, socket: Path) -> AsyncIt
         await asyncio.shield(owner)
 
 
-async def _learn(supervisor: Supervisor, tuner: Tuner, texts: Sequence[str]) -> None:
-    """Send real traffic until the tuner has thought about it, then let it act."""
+async def _learn(
+    supervisor: Supervisor, tuner: Tuner, texts: Sequence[str], seconds: float
+) -> None:
+    """Send real traffic, for `seconds` or until the tuner has thought about it; let it act."""
     await _until(lambda: supervisor.life.phase is Phase.READY, supervisor, 600.0)
-    deadline = time.monotonic() + _LEARNING_SECONDS
+    deadline = time.monotonic() + seconds
     for text in texts:
         if time.monotonic() > deadline or tuner.decision is not None:
             break
@@ -215,7 +218,7 @@ async def _learn(supervisor: Supervisor, tuner: Tuner, texts: Sequence[str]) -> 
     settled = time.monotonic() + _SETTLE_SECONDS
     while time.monotonic() < settled:
         decision = tuner.decision
-        if decision is not None and decision.action == "keep":
+        if decision is None or decision.action == "keep":
             break
         if supervisor.restarts and supervisor.life.phase is Phase.READY:
             break
