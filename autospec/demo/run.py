@@ -50,7 +50,7 @@ class Scale:
 
 
 FULL = Scale(budget=120.0, prompts=20)
-QUICK = Scale(budget=50.0, prompts=9, learning=25.0)
+QUICK = Scale(budget=50.0, prompts=8, learning=20.0)
 
 
 @dataclass(frozen=True)
