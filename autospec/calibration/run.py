@@ -19,13 +19,13 @@ from autospec.calibration.rehearsal import Rehearsal, rehearse
 from autospec.calibration.result import Calibration
 from autospec.engine.arguments import bench_argv
 from autospec.engine.bench import BenchRow
+from autospec.engine.capabilities import DRAFT_SIMPLE
 from autospec.engine.find import Engine
 from autospec.engine.launch import Launch, Speculation
 from autospec.errors import CalibrationError
 from autospec.hardware.load import LoadSample, compare, sample
 from autospec.tuning.cost import CostSurface, DraftCost, StepTime, round_cost
 
-DRAFT_MODEL = "draft-simple"
 _OPTIMISTIC = 0.95
 _FEWEST_ROWS = 3
 
@@ -225,7 +225,7 @@ class _Run:
         self.recorded = await rehearse(
             self.engine,
             self.launch,
-            Speculation((DRAFT_MODEL,), n_max=length, n_min=0, p_min=0.0),
+            Speculation((DRAFT_SIMPLE,), n_max=length, n_min=0, p_min=0.0),
             prompts,
             self.env,
             seconds=max(1.0, self.left - 1.0),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autospec.calibration.result import Calibration
-from autospec.calibration.run import DRAFT_MODEL
 from autospec.config.schema import ModelConfig
 from autospec.daemon.memory import Learned
 from autospec.daemon.setting import Basis, Setting, Source, plain
+from autospec.engine.capabilities import DRAFT_SIMPLE
 from autospec.engine.launch import Speculation
 from autospec.tuning.cost import RoundCost, fit_overhead, round_cost
 from autospec.tuning.plan import Pins, Plan, Trial, make_plan
@@ -59,7 +59,7 @@ def choose(model: Model) -> Setting:
     has_draft = config.draft is not None or config.draft_hf is not None
     if config.type == "off":
         return plain('type = "off" in the configuration', "pinned")
-    if config.type != "auto" and config.type != (DRAFT_MODEL,):  # noqa: PLR1714 - narrows
+    if config.type != "auto" and config.type != (DRAFT_SIMPLE,):  # noqa: PLR1714 - narrows
         return _pinned_type(config, config.type)
     if not has_draft:
         return plain("there is no draft model: plain decoding")
@@ -69,9 +69,9 @@ def choose(model: Model) -> Setting:
     if plan.scalar is None or not plan.speculate:
         return replace(plain(plan.reason, plan=plan), basis=model.basis)
     scalar, steered = plan.scalar, model.steered and plan.policy.n_max > 0
-    speculation = Speculation((DRAFT_MODEL,), scalar.n_max, scalar.n_min, scalar.p_min)
+    speculation = Speculation((DRAFT_SIMPLE,), scalar.n_max, scalar.n_min, scalar.p_min)
     if steered:
-        speculation = Speculation((DRAFT_MODEL,), plan.policy.n_max)
+        speculation = Speculation((DRAFT_SIMPLE,), plan.policy.n_max)
     return Setting(speculation, plan.reason, _sources(config), plan, model.basis, live=steered)
 
 
@@ -153,5 +153,5 @@ def _pinned_type(config: ModelConfig, types: tuple[str, ...]) -> Setting:
 def _uncalibrated(config: ModelConfig) -> Setting:
     if config.n_max is None:
         return plain("nothing was measured yet, and plain decoding is never slower than itself")
-    speculation = Speculation((DRAFT_MODEL,), config.n_max, config.n_min or 0, config.p_min or 0.0)
+    speculation = Speculation((DRAFT_SIMPLE,), config.n_max, config.n_min or 0, config.p_min or 0.0)
     return Setting(speculation, "pinned by the configuration; not measured", _sources(config))

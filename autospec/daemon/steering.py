@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autospec.calibration.result import Calibration
-from autospec.calibration.run import DRAFT_MODEL
 from autospec.daemon.choose import Model, cost_of, survival_of
 from autospec.daemon.engine_findings import Applier, applier
 from autospec.daemon.setting import Basis
+from autospec.engine.capabilities import DRAFT_SIMPLE
 from autospec.engine.find import Engine
 from autospec.engine.launch import Launch
 from autospec.engine.live import build, trust
@@ -31,7 +31,7 @@ _MOST_LOADS = 8
 
 def why_not(engine: Engine, launch: Launch) -> str | None:
     """Why children of this engine are not steered live; None when it may be tried."""
-    if (reason := obstacle(engine, launch, (DRAFT_MODEL,))) is not None:
+    if (reason := obstacle(engine, launch, (DRAFT_SIMPLE,))) is not None:
         return reason
     try:
         library = build.library()

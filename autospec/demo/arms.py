@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from autospec.engine.observe import Timings
 from autospec.engine.server import Server
-from autospec.errors import AutospecError
+from autospec.errors import AutospecError, EngineOutputError
 
 _RESAMPLES = 4000
 _WITHIN = 300.0
@@ -31,7 +31,10 @@ class Answer:
     @property
     def rate(self) -> float:
         """Generated tokens per second, prompt evaluation left out."""
-        return 1000 * self.timings.predicted_n / self.timings.predicted_ms
+        rate = self.timings.tokens_per_second
+        if not rate:
+            raise EngineOutputError("a completion that took no time", line=self.text)
+        return rate
 
 
 @dataclass(frozen=True)

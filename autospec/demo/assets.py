@@ -62,7 +62,7 @@ DERIVED = {
 
 @dataclass(frozen=True)
 class DemoModels:
-    """`target` and drafts for it, best first: about 87, 35 and 16 % of drafted tokens accepted."""
+    """`target` and drafts for it, best first."""
 
     target: Path
     draft: Path

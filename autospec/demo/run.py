@@ -16,7 +16,7 @@ from autospec.calibration.obtain import obtain, stored
 from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.prompts import prompts
 from autospec.calibration.result import Calibration
-from autospec.calibration.run import DRAFT_MODEL, Progress
+from autospec.calibration.run import Progress
 from autospec.config.load import parse
 from autospec.daemon.app import settings_of
 from autospec.daemon.choose import Model
@@ -28,6 +28,7 @@ from autospec.daemon.supervisor import Charge, Supervisor
 from autospec.daemon.tuner import Tuner
 from autospec.demo.arms import Answer, ArmResult, Ratio, compare, diverged, paired_ratio, summary
 from autospec.engine.arguments import server_argv
+from autospec.engine.capabilities import DRAFT_SIMPLE
 from autospec.engine.find import Engine
 from autospec.engine.launch import PLAIN, Endpoint, Launch, Speculation
 from autospec.engine.server import Server
@@ -165,7 +166,7 @@ def _default(engine: Engine) -> Speculation:
     """What the engine does with a draft model when nobody chooses: its own default numbers."""
     defaults = engine.capabilities.defaults
     return Speculation(
-        (DRAFT_MODEL,),
+        (DRAFT_SIMPLE,),
         n_max=defaults.n_max or _USUAL_N_MAX,
         n_min=defaults.n_min or 0,
         p_min=defaults.p_min or 0.0,
