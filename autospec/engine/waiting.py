@@ -1,4 +1,4 @@
-"""Two ways to wait that asyncio lacks."""
+"""Ways to wait that asyncio lacks."""
 
 from __future__ import annotations
 
@@ -36,3 +36,12 @@ async def unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
             await asyncio.wait({task})
     if not task.cancelled():
         task.result()
+
+
+async def within_or_none(seconds: float, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`, or None when it took longer than `seconds` (it is dropped then)."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        return None
