@@ -12,6 +12,8 @@ from pathlib import Path
 
 import tomli_w
 
+from autospec.bench.asking import Answer, ArmResult, compare, diverged, paired_ratio, summary
+from autospec.bench.stats import Interval
 from autospec.calibration.obtain import obtain, stored
 from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.prompts import prompts
@@ -26,7 +28,6 @@ from autospec.daemon.retune import Decision
 from autospec.daemon.setting import Setting
 from autospec.daemon.supervisor import Charge, Supervisor
 from autospec.daemon.tuner import Tuner
-from autospec.demo.arms import Answer, ArmResult, Ratio, compare, diverged, paired_ratio, summary
 from autospec.engine.arguments import server_argv
 from autospec.engine.capabilities import DRAFT_SIMPLE
 from autospec.engine.find import Engine
@@ -65,8 +66,8 @@ class Outcome:
     setting: Setting
     decision: Decision | None
     results: dict[str, ArmResult]
-    vs_plain: Ratio
-    vs_default: Ratio
+    vs_plain: Interval
+    vs_default: Interval
     diverged: int
     compared: int
     seconds: float

@@ -27,6 +27,9 @@ _LONGEST_LINE = 4000
 _POLL_SECONDS = 0.1
 PROBE_SECONDS = 5.0
 
+Message = Mapping[str, str]
+"""One turn of a conversation: `role` and `content`."""
+
 
 class ServerDied(ServeError):
     """The server ended while it was needed; `cause` says how, `tail` holds its last lines."""
@@ -147,16 +150,20 @@ class Server:
         response.raise_for_status()
         return response
 
-    async def chat(self, prompt: str, *, tokens: int, within: float) -> Completion:
+    async def chat(
+        self, prompt: str | Sequence[Message], *, tokens: int, within: float
+    ) -> Completion:
         """A greedy answer of at most `tokens` tokens that uses no prompt cache.
 
+        `prompt` is a user's request, or a conversation that ends with one.
         httpx.HTTPError when it fails or takes longer than `within` seconds, EngineOutputError
         when the answer carries no timings.
         """
+        asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         response = await self.client.post(
             "/v1/chat/completions",
             json={
-                "messages": [{"role": "user", "content": prompt}],
+                "messages": list(asked),
                 "max_tokens": tokens,
                 "temperature": 0,
                 "cache_prompt": False,

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autospec.demo.arms import ArmResult, Ratio
+from autospec.bench.asking import ArmResult
+from autospec.bench.stats import Interval
 from autospec.demo.run import Outcome
 from autospec.ui.calibration import draw_curve
 
@@ -55,8 +56,10 @@ def print_outcome(outcome: Outcome) -> None:
     )
 
 
-def _ratio(ratio: Ratio) -> str:
-    return f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+def _ratio(ratio: Interval) -> str:
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f}x"
+    return f"{ratio.value:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
@@ -84,8 +87,8 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         "results": {
             name: _result(result, plain, default) for name, result in outcome.results.items()
         },
-        "ratio_vs_plain": outcome.vs_plain.median,
-        "ratio_vs_default": outcome.vs_default.median,
+        "ratio_vs_plain": outcome.vs_plain.value,
+        "ratio_vs_default": outcome.vs_default.value,
         "intervals": {
             "ratio_vs_plain": [outcome.vs_plain.low, outcome.vs_plain.high],
             "ratio_vs_default": [outcome.vs_default.low, outcome.vs_default.high],

@@ -1,4 +1,4 @@
-"""Several servers side by side, asked the same prompts in turn: the only fair comparison.
+"""Several servers side by side, asked the same in turn: the only fair comparison.
 
 Each prompt goes to every arm before the next prompt, in an order that is shuffled each time, so
 that whatever drifts on the machine drifts for all of them. Speeds are compared per token and
@@ -12,13 +12,16 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autospec.bench.stats import Interval, typical_ratio
 from autospec.engine.observe import Timings
-from autospec.engine.server import Server
+from autospec.engine.server import Message, Server
 from autospec.errors import AutospecError, EngineOutputError
 
-_RESAMPLES = 4000
-_WITHIN = 300.0
-_FEWEST_TOKENS = 8
+WITHIN = 600.0
+"""Seconds after which an answer is given up."""
+
+FEWEST_TOKENS = 8
+"""An answer of fewer tokens says nothing about speed."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,11 @@ class Answer:
 
     text: str
     timings: Timings
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds a generated token, prompt evaluation left out."""
+        return 1000 / self.rate
 
     @property
     def rate(self) -> float:
@@ -46,13 +54,15 @@ class ArmResult:
     acceptance: float | None
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """Median of the paired ratios, with a 95 % interval (bootstrap over prompts)."""
+async def ask(name: str, server: Server, prompt: str | Sequence[Message], tokens: int) -> Answer:
+    """The greedy answer of the arm `name`.
 
-    median: float
-    low: float
-    high: float
+    AutospecError when it came mostly from a prompt cache, which no fair comparison may use.
+    """
+    done = await server.chat(prompt, tokens=tokens, within=WITHIN)
+    if done.timings.mostly_cached:
+        raise AutospecError(f"{name} answered from its prompt cache: no measurement")
+    return Answer(done.text, done.timings)
 
 
 async def compare(
@@ -66,22 +76,16 @@ async def compare(
     """Ask every arm every prompt, interleaved. The answers of each arm, in order of prompts.
 
     A first round, on the first prompt, only warms up. Prompts that an arm answered with fewer
-    than a few tokens say nothing about speed; they are left out for all. AutospecError when an
-    answer came mostly from a prompt cache, which no fair comparison may use.
+    than a few tokens say nothing about speed; they are left out for all.
     """
     order = random.Random(seed)  # noqa: S311 - shuffles arms, guards nothing
     answers: dict[str, list[Answer]] = {name: [] for name in arms}
     names = list(arms)
     for index, prompt in enumerate([prompts[0], *prompts]):
         order.shuffle(names)
-        row: dict[str, Answer] = {}
-        for name in names:
-            done = await arms[name].chat(prompt, tokens=tokens, within=_WITHIN)
-            if done.timings.mostly_cached:
-                raise AutospecError(f"{name} answered from its prompt cache: no measurement")
-            row[name] = Answer(done.text, done.timings)
+        row = {name: await ask(name, arms[name], prompt, tokens) for name in names}
         on_answer(index)
-        if index and min(one.timings.predicted_n for one in row.values()) >= _FEWEST_TOKENS:
+        if index and min(one.timings.predicted_n for one in row.values()) >= FEWEST_TOKENS:
             for name, answer in row.items():
                 answers[name].append(answer)
     return answers
@@ -97,16 +101,9 @@ def summary(answers: Sequence[Answer]) -> ArmResult:
     )
 
 
-def paired_ratio(one: Sequence[Answer], other: Sequence[Answer], *, seed: int) -> Ratio:
+def paired_ratio(one: Sequence[Answer], other: Sequence[Answer], *, seed: int) -> Interval:
     """How much faster `one` is than `other` on the same prompts."""
-    ratios = [a.rate / b.rate for a, b in zip(one, other, strict=True)]
-    chance = random.Random(seed)  # noqa: S311 - a bootstrap
-    medians = sorted(
-        statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLES)
-    )
-    return Ratio(
-        statistics.median(ratios), medians[_RESAMPLES // 40], medians[-_RESAMPLES // 40 - 1]
-    )
+    return typical_ratio([a.ms for a in one], [b.ms for b in other], seed=seed)
 
 
 def diverged(one: Sequence[Answer], other: Sequence[Answer]) -> int:

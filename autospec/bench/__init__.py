@@ -1,0 +1,1 @@
+"""Benchmarks that compare speculation settings fairly: interleaved, paired, with intervals."""
