@@ -24,6 +24,8 @@ from autospec.daemon.control import ControlServer
 from autospec.daemon.engine_findings import Applier
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
+from autospec.daemon.notify import Notifier
+from autospec.daemon.pulse import Pulse, heartbeat
 from autospec.daemon.report import model_report, report
 from autospec.daemon.supervisor import Charge, Supervisor
 from autospec.daemon.tuner import Tuner
@@ -31,6 +33,9 @@ from autospec.engine.find import Engine, find_engine
 from autospec.engine.waiting import unless
 from autospec.errors import AutospecError, CalibrationError, EngineError, ServeError
 from autospec.hardware.snapshot import Hardware, snapshot
+
+_LOOK_SECONDS = 300.0
+"""Within which engine and model files have been looked at, also on a slow network drive."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class Daemon:
         self._owned: list[tuple[Supervisor, Tuner]] = []
         self._logs = contextlib.ExitStack()
         self._stopping = asyncio.Event()
+        self._notifier = Notifier.take(os.environ)
+        self._pulse = Pulse("the start")
 
     async def run(self) -> None:
         """Serve until a signal says stop.
@@ -78,8 +85,12 @@ class Daemon:
         """
         control = await ControlServer.open(self._answer)
         self._take_signals()
+        heart = asyncio.create_task(
+            heartbeat(self._notifier, self._pulses, self._sentence, self.events)
+        )
         try:
             await unless(self._stopping, self._set_up())
+            self._pulse.rest()
             if self._stopping.is_set():
                 return
             async with asyncio.TaskGroup() as children:
@@ -87,13 +98,16 @@ class Daemon:
                     children.create_task(supervisor.run())
             self._complain()
         finally:
+            heart.cancel()
             self._logs.close()
             await control.close()
+            self._notifier.close()
 
     def stop(self) -> None:
         """Drain and end. Asked a second time: end at once."""
         hurry = self._stopping.is_set()
         self._stopping.set()
+        self._notifier.stopping()
         self.events.add("stopping at once" if hurry else "stopping: draining first")
         for supervisor, _ in self._owned:
             supervisor.stop(hurry=hurry)
@@ -103,8 +117,21 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
 
+    def _pulses(self) -> list[Pulse]:
+        return [self._pulse, *(supervisor.pulse for supervisor, _ in self._owned)]
+
+    def _sentence(self) -> str:
+        """What goes on, for `systemctl status`."""
+        if self._measuring is not None:
+            return f"measuring {self._measuring.model}: {self._measuring.what}"
+        return ", ".join(f"{one.name} {one.life.phase}" for one, _ in self._owned) or "starting"
+
     async def _set_up(self) -> None:
+        self._pulse.promise(_LOOK_SECONDS, "looking at the engine and the model files")
+        self._notifier.extend(_LOOK_SECONDS)
         engine, self._hardware, prepared = await asyncio.to_thread(self._look_around)
+        # What would end the start has been seen; all that is left can only make requests wait.
+        self._notifier.ready()
         self._engine = engine
         live = self.config.engine.live_policy == "auto"
         self._applier = steering.applier_of(engine, live=live)
@@ -143,6 +170,9 @@ class Daemon:
             f"{settings.budget:.0f} s",
             model=launch.name,
         )
+
+        patience = 4 * settings.budget + 4 * prepared.load_seconds
+        self._pulse.promise(patience, f"measuring {launch.name}")
 
         def show(step: Progress) -> None:
             self._measure(launch.name, step)

@@ -15,6 +15,7 @@ import httpx
 
 from autospec.daemon.events import Events, Level
 from autospec.daemon.lifecycle import Life, Phase, after_death
+from autospec.daemon.pulse import Pulse
 from autospec.daemon.setting import Setting
 from autospec.daemon.watch import Watch
 from autospec.engine.arguments import server_argv
@@ -22,7 +23,13 @@ from autospec.engine.failures import ExitCause, speculation_fault
 from autospec.engine.find import Engine
 from autospec.engine.launch import Endpoint, Launch, Speculation
 from autospec.engine.live import trust
-from autospec.engine.live.applier import LiveSession, explain, handshake, live_speculation
+from autospec.engine.live.applier import (
+    HANDSHAKE_SECONDS,
+    LiveSession,
+    explain,
+    handshake,
+    live_speculation,
+)
 from autospec.engine.live.build import LiveUnavailable
 from autospec.engine.live.memory import State
 from autospec.engine.observe import SlotState
@@ -35,6 +42,9 @@ _log = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
 STOP_GRACE = 10.0
+TURN_SECONDS = 60.0
+"""Within which the owner's loop turns while it waits for nothing that has a limit of its own."""
+
 _DRAIN_POLL = 0.2
 _LAST_WORDS = 5
 _SILENT_TOKENS = 256
@@ -85,6 +95,7 @@ class Supervisor:
         self.setting = setting
         self.life = Life(since=time.monotonic())
         self.watch = Watch()
+        self.pulse = Pulse(charge.launch.name)
         self.fault: str | None = None
         self.restarts = 0
         self.server: Server | None = None
@@ -118,10 +129,12 @@ class Supervisor:
                 _log.exception("%s", self.name)
                 self._died(ExitCause("unknown", f"a fault of autospec: {error!r}", retry=True))
             if self.life.phase is Phase.FAILED:
+                self.pulse.rest()
                 return
             if self.life.retry_at is not None:
-                pause = asyncio.sleep(self.life.retry_at - time.monotonic())
-                await unless(self._asked_to_stop, pause)
+                pause = self.life.retry_at - time.monotonic()
+                self.pulse.promise(pause + TURN_SECONDS, "waiting before the next start")
+                await unless(self._asked_to_stop, asyncio.sleep(pause))
         self._enter(Phase.STOPPED, "asked to stop")
 
     async def _one_life(self) -> None:
@@ -187,12 +200,16 @@ class Supervisor:
 
     async def _serve(self, server: Server) -> None:
         """Until the child shall be replaced. ServerDied when it dies, ServeError when late."""
+        patience = self.charge.load_seconds + TURN_SECONDS
+        self.pulse.promise(patience, "waiting for llama-server to load")
         await server.ready(self.charge.load_seconds)
+        self.pulse.promise(HANDSHAKE_SECONDS + TURN_SECONDS, "proving the live policy")
         if not await self._prove_live(server):
             return
         self._enter(Phase.READY, self.setting.reason)
         self._proven = self.setting
         while True:
+            self.pulse.promise(TURN_SECONDS, "reading and deciding")
             await self._read(server)
             if self._live is not None and self._session is not None:
                 self._live.steer(self.setting, self._session)
@@ -297,6 +314,10 @@ class Supervisor:
 
     def _enter(self, phase: Phase, reason: str) -> None:
         self.life = self.life.enter(phase, reason, time.monotonic())
+        if phase is Phase.STOPPED:
+            self.pulse.rest()
+        else:
+            self.pulse.promise(TURN_SECONDS, phase)
         self._note(f"{phase}: {reason}")
 
     def _note_once(self, what: str, text: str) -> None:

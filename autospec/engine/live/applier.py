@@ -59,6 +59,9 @@ FUNCTIONS = (
 )
 """What the engine must export, in the order of the bits of `Status.detail` for MISSING_SYMBOL."""
 
+HANDSHAKE_SECONDS = 120.0
+"""Within which the probe of `handshake` is answered."""
+
 _PROBE = "Count from one to twenty in words, then say which of the numbers you like best."
 _PROBE_TOKENS = 32
 
@@ -199,7 +202,7 @@ class LiveSession:
 
 
 async def handshake(
-    session: LiveSession, server: Server, *, n_max: int, within: float = 120.0
+    session: LiveSession, server: Server, *, n_max: int, within: float = HANDSHAKE_SECONDS
 ) -> str | None:
     """Let the server, just ready, answer a small request of ours under a probe policy.
 
