@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from autospec.engine.arguments import unknown_extra
-from autospec.engine.compatibility import check_model, check_pair
 from autospec.engine.devices import list_devices
 from autospec.engine.environment import child_environment
 from autospec.engine.find import Engine
-from autospec.engine.gguf import GgufHeader, read_header
+from autospec.engine.gguf import GgufHeader
 from autospec.engine.launch import Launch
+from autospec.engine.model_files import look_at
 from autospec.engine.placement import resolve
 from autospec.errors import ModelError, UsageError
 
@@ -60,21 +59,14 @@ def prepare(engine: Engine, launch: Launch, extra_env: Mapping[str, str]) -> Pre
             f"{launch.name}: this build of llama-server does not know {first.argument}",
             hint=first.advice or "remove it from `extra`",
         )
-    target, draft = _header(launch.model), _header(launch.draft)
-    problems = []
-    if target is not None:
-        a_slot = launch.context // launch.slots
-        if draft is None:
-            problems = check_model(target, context=a_slot)
-        else:
-            problems = check_pair(target, draft, context=a_slot)
-    for problem in problems:
+    files = look_at(launch)
+    target, draft = files.target, files.draft
+    for problem in files.problems:
         if problem.severity == "error":
-            raise ModelError(f"{launch.name}: {problem.sentence}")
+            raise ModelError(f"{launch.name}: {problem.sentence}", hint=problem.hint)
     env, removed = child_environment(os.environ, extra_env)
-    tells = "--list-devices" in engine.capabilities.flags
-    placement = resolve(engine, launch, list_devices(engine) if tells else None, draft)
-    notes = [problem.sentence for problem in problems]
+    placement = resolve(engine, launch, list_devices(engine), draft)
+    notes = [problem.sentence for problem in files.problems]
     if placement.note:
         notes.append(placement.note)
     if removed:
@@ -82,7 +74,3 @@ def prepare(engine: Engine, launch: Launch, extra_env: Mapping[str, str]) -> Pre
     own = target.context if target and target.context else _FALLBACK_CONTEXT
     launch = placement.launch
     return Prepared(engine, launch, env, launch.context or own, target, draft, tuple(notes))
-
-
-def _header(path: Path | None) -> GgufHeader | None:
-    return read_header(path) if path is not None else None

@@ -21,10 +21,17 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Problem:
-    """`error`: the engine will not speculate with this pair. `warning`: it will, to no good."""
+    """`error`: the engine will not speculate with this pair. `warning`: it will, to no good.
+
+    `hint` is what to do.
+    """
 
     severity: Severity
     sentence: str
+    hint: str
+
+
+_ANOTHER_DRAFT = "take a smaller model of the target's own family as draft, or leave `draft` out"
 
 
 _NEVER_WRITES = frozenset(
@@ -54,14 +61,29 @@ def check_model(model: GgufHeader, *, context: int = 0) -> list[Problem]:
     problems = []
     what = f"{model.path.name} ({model.architecture})"
     if model.kind not in {None, "model"}:
-        problems.append(_error(f"{what} is of the kind {model.kind!r}, not a model"))
+        problems.append(
+            _error(
+                f"{what} is of the kind {model.kind!r}, not a model",
+                "name the model itself; adapters and projectors are arguments in `extra`",
+            )
+        )
     elif model.embeds or model.architecture in _NEVER_WRITES:
-        problems.append(_error(f"{what} is made for embeddings and writes no text"))
+        problems.append(
+            _error(
+                f"{what} is made for embeddings and writes no text",
+                "name a model that generates text",
+            )
+        )
     if model.tensor_count == 0:
-        problems.append(_error(f"{what} holds a vocabulary and no weights"))
+        problems.append(
+            _error(f"{what} holds a vocabulary and no weights", "name the file with the weights")
+        )
     if model.context is not None and context > model.context:
         problems.append(
-            _warning(f"{what} was trained for {model.context} tokens, {context} are asked for")
+            _warning(
+                f"{what} was trained for {model.context} tokens, {context} are asked for",
+                "lower `context`",
+            )
         )
     return problems
 
@@ -76,11 +98,16 @@ def check_pair(target: GgufHeader, draft: GgufHeader, *, context: int = 0) -> li
     """
     problems = [*check_model(target, context=context), *check_model(draft, context=context)]
     if target.path.resolve() == draft.path.resolve():
-        problems.append(_warning("the draft is the target itself: drafting costs what it saves"))
+        problems.append(
+            _warning("the draft is the target itself: drafting costs what it saves", _ANOTHER_DRAFT)
+        )
         return problems
     if draft.size_bytes >= target.size_bytes:
         problems.append(
-            _warning(f"the draft ({_size(draft)}) is not smaller than the target ({_size(target)})")
+            _warning(
+                f"the draft ({_size(draft)}) is not smaller than the target ({_size(target)})",
+                _ANOTHER_DRAFT,
+            )
         )
     if draft.architecture in _HEADS:
         problems.extend(_check_head(target, draft))
@@ -93,7 +120,8 @@ def _check_head(target: GgufHeader, draft: GgufHeader) -> Iterator[Problem]:
     if target.architecture in _HEADS:
         yield _error(
             f"{target.path.name} is itself a draft head ({target.architecture}); "
-            f"is it exchanged with {draft.path.name}?"
+            f"is it exchanged with {draft.path.name}?",
+            "name the model as `path` and the head as `draft`",
         )
 
 
@@ -156,9 +184,9 @@ def _size(header: GgufHeader) -> str:
     return f"{header.size_bytes / 1e9:.2f} GB"
 
 
-def _error(sentence: str) -> Problem:
-    return Problem("error", sentence)
+def _error(sentence: str, hint: str = _ANOTHER_DRAFT) -> Problem:
+    return Problem("error", sentence, hint)
 
 
-def _warning(sentence: str) -> Problem:
-    return Problem("warning", sentence)
+def _warning(sentence: str, hint: str) -> Problem:
+    return Problem("warning", sentence, hint)

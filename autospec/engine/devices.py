@@ -28,7 +28,13 @@ class EngineView:
 
 
 def list_devices(engine: Engine) -> tuple[EngineDevice, ...] | None:
-    """Ask `engine` for its devices; None where its answer holds no list. Raises EngineBroken."""
+    """Ask `engine` for its devices; None where it cannot be asked, or its answer holds no list.
+
+    A build that does not know the question might take it for an order to serve. Raises
+    EngineBroken.
+    """
+    if "--list-devices" not in engine.capabilities.flags:
+        return None
     return parse_list_devices(probe(engine.server, ["--list-devices"], timeout=60.0).stdout)
 
 

@@ -53,6 +53,11 @@ class Cursor:
     def fault(self, sentence: str, hint: str = DAMAGED) -> ModelError:
         return ModelError(f"{self._path}: {sentence} (at byte {self.position})", hint=hint)
 
+    def _cut_off(self) -> ModelError:
+        return self.fault(
+            f"the file ends after {self._size} bytes, in the middle of its header", hint=TRUNCATED
+        )
+
     def u32(self) -> int:
         return int(_U32.unpack(self.take(4))[0])
 
@@ -84,9 +89,7 @@ class Cursor:
         the list.
         """
         if count * 8 > self.remaining:
-            raise self.fault(
-                f"a list of {count} strings does not fit into the file", hint=TRUNCATED
-            )
+            raise self._cut_off()
         while count:
             self._fill(8)
             length = _U64.unpack_from(self._window, self._at)[0]
@@ -113,10 +116,7 @@ class Cursor:
 
     def _check(self, length: int) -> None:
         if length > self.remaining:
-            raise self.fault(
-                f"the file ends after {self._size} bytes, in the middle of its header",
-                hint=TRUNCATED,
-            )
+            raise self._cut_off()
         if self.position + length > LIMIT:
             raise self.fault(f"the header takes more than {LIMIT >> 20} MiB")
 

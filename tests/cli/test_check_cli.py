@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import gguf_writer
 import pytest
 
 from autospec.cli.app import main
@@ -83,7 +84,7 @@ def test_import_then_check(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.gguf").touch()
+    gguf_writer.write(tmp_path / "t.gguf")
 
     assert main(["import", "llama-server -m t.gguf -ngl 99 --draft-max 8", "-o", str(file)]) == 0
     said = capsys.readouterr()

@@ -143,7 +143,7 @@ def array(kind: int, count: int, body: bytes = b"") -> bytes:
     ("item", "says"),
     [
         (array(w.STRING, 2**62), "list of 4611686018427387904 values"),
-        (array(w.STRING, 2**22), "does not fit into the file"),
+        (array(w.STRING, 2**22), "in the middle of its header"),
         (array(w.I32, 2**22), "in the middle of its header"),
         (array(w.ARRAY, 1, array(w.I32, 0)[4:]), "lists in a list"),
         (array(99, 1), "list of the unknown type 99"),
@@ -224,25 +224,54 @@ def test_text_from_a_file_cannot_act_on_the_terminal(path):
     assert read_header(w.write(path, general__name="a\x1b[2Jb\nc")).name == "a�[2Jb�c"
 
 
-def shard(index: int, count: int = 3) -> bytes:
-    return w.gguf(w.pairs(split__no=index, split__count=count, split__tensors__count=9))
+def shard(index: int, count: int = 3, *, of: int = 3, name: str = "a") -> bytes:
+    """Shards after the first carry their place and their tensors, and nothing else."""
+    place = [("split.no", index), ("split.count", count), ("split.tensors.count", of)]
+    keys = [*w.pairs(llama__nextn_predict_layers=1), *place] if index == 0 else place
+    return w.gguf(keys, [w.tensor(f"blk.{index}.{name}")])
+
+
+def shards(folder: Path, *raws: bytes) -> Path:
+    for n, raw in enumerate(raws, 1):
+        w.write(folder / f"big-{n:05d}-of-{len(raws):05d}.gguf", raw)
+    return folder / f"big-00001-of-{len(raws):05d}.gguf"
 
 
 def test_shards_are_counted_together(tmp_path):
-    for n in range(3):
-        w.write(tmp_path / f"big-{n + 1:05d}-of-00003.gguf", shard(n))
-    header = read_header(tmp_path / "big-00001-of-00003.gguf")
-    assert (header.split_index, header.split_count, header.tensor_count) == (0, 3, 9)
-    assert header.size_bytes == 3 * len(shard(0))
+    raws = [shard(n) for n in range(3)]
+    header = read_header(shards(tmp_path, *raws))
+    assert (header.split_count, header.tensor_count) == (3, 3)
+    assert header.size_bytes == sum(map(len, raws))
+    assert header.vocab_size == 300
 
 
-def test_whether_a_split_model_predicts_further_tokens_is_unknown(tmp_path):
-    keys = w.pairs(split__no=0, split__count=1, llama__nextn_predict_layers=1)
-    assert read_header(w.write(tmp_path / "m.gguf", w.gguf(keys))).has_mtp is False
-    keys = w.pairs(split__no=0, split__count=2, llama__nextn_predict_layers=1)
-    for n in (1, 2):
-        w.write(tmp_path / f"m-0000{n}-of-00002.gguf", w.gguf(keys))
-    assert read_header(tmp_path / "m-00001-of-00002.gguf").has_mtp is None
+def test_layers_for_further_tokens_may_lie_in_any_shard(tmp_path):
+    assert not read_header(shards(tmp_path, shard(0), shard(1), shard(2))).has_mtp
+    assert read_header(shards(tmp_path, shard(0), shard(1), shard(2, name="nextn.x"))).has_mtp
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        (shard(1)[:-64], r"big-00002-of-00003.gguf: the file is incomplete"),
+        (shard(1)[:40], r"big-00002-of-00003.gguf: the file ends after 40 bytes"),
+        (b"<!DOCTYPE html>", r"big-00002-of-00003.gguf: this is no GGUF model but a web page"),
+        (shard(2), r"big-00002-of-00003.gguf is shard 3 of 3 inside, not 2 of 3"),
+        (shard(1, 4), r"is shard 2 of 4 inside"),
+        (w.gguf([("split.no", 1), ("split.count", 3)], []), "of 3 tensors, .* shards hold 2"),
+    ],
+)
+def test_a_later_shard_that_does_not_belong_is_named(tmp_path, second, says):
+    first = shards(tmp_path, shard(0), second, shard(2))
+    with pytest.raises(ModelError, match=says) as caught:
+        read_header(first)
+    assert caught.value.hint
+
+
+def test_a_number_of_shards_that_cannot_be_is_refused(tmp_path):
+    path = w.write(tmp_path / "big-00001-of-00003.gguf", shard(0, 2**31))
+    with pytest.raises(ModelError, match="2147483648 shards"):
+        read_header(path)
 
 
 def test_a_missing_shard_is_named(tmp_path):

@@ -2,6 +2,7 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 TOKENS = [f"token{i}" for i in range(300)]
 
@@ -35,7 +36,7 @@ def value(item: object) -> bytes:
     raise TypeError(item)
 
 
-def pairs(tokens: list[str] | None = None, **changes: object) -> list[tuple[str, object]]:
+def pairs(tokens: list[str] | None = None, **changes: Any) -> list[tuple[str, object]]:
     """The keys of a small llama; `changes` names keys with `__` for `.`; None takes one out."""
     keys: dict[str, object] = {
         "general.architecture": "llama",
@@ -84,6 +85,6 @@ def gguf(
     return head + b"\0" * (-len(head) % 32) + b"\0" * data
 
 
-def write(path: Path, raw: bytes | None = None, /, **changes: object) -> Path:
+def write(path: Path, raw: bytes | None = None, /, **changes: Any) -> Path:
     path.write_bytes(gguf(pairs(**changes)) if raw is None else raw)
     return path
