@@ -12,7 +12,7 @@ from autospec.errors import INTERRUPTED, AutospecError
 
 COMMANDS = {
     "calibrate": ("autospec.cli.calibrate", "Measure what batches cost on this machine."),
-    "check": ("autospec.cli.check", "Check a configuration file; report every fault."),
+    "check": ("autospec.cli.check", "Check a configuration file and its models' files."),
     "demo": ("autospec.cli.demo", "Show the whole job on a small real model pair."),
     "detect": ("autospec.cli.detect", "Show the GPUs, the CPU and the memory."),
     "doctor": ("autospec.cli.doctor", "Find what is wrong, and say how to mend it."),
