@@ -1,7 +1,7 @@
 """Where autospec keeps things: the XDG folders of the user, or those systemd names.
 
-systemd sets STATE_DIRECTORY, CACHE_DIRECTORY and RUNTIME_DIRECTORY for a unit
-(systemd.exec(5)); they win over the user's folders.
+systemd sets STATE_DIRECTORY, CACHE_DIRECTORY, RUNTIME_DIRECTORY, CONFIGURATION_DIRECTORY and
+CREDENTIALS_DIRECTORY for a unit (systemd.exec(5)); they win over the user's folders.
 """
 
 from __future__ import annotations
@@ -31,10 +31,24 @@ def runtime() -> Path:
     return _folder("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR", state() / "run")
 
 
+def user_config() -> Path:
+    """The folder of this user's configurations, of all programs."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+
+
 def config_files() -> list[Path]:
-    """Where `autospec.toml` is looked for, in order: the user's folder, then the system's."""
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return [home / "autospec/autospec.toml", Path("/etc/autospec/autospec.toml")]
+    """Where `autospec.toml` is looked for, in order: where systemd says, the user's folder, the
+    system's."""
+    named = os.environ.get("CONFIGURATION_DIRECTORY", "").split(":", 1)[0]
+    folders = [user_config() / "autospec", Path("/etc/autospec")]
+    return [folder / "autospec.toml" for folder in ([Path(named)] if named else folders)]
+
+
+def credential(name: str) -> Path:
+    """Where systemd puts a secret that the unit loads (LoadCredential=); outside of the service
+    the place where root sees those of the running one."""
+    folder = os.environ.get("CREDENTIALS_DIRECTORY") or "/run/credentials/autospec.service"
+    return Path(folder) / name
 
 
 def private(folder: Path) -> Path:

@@ -21,6 +21,7 @@ COMMANDS = {
     "lab": ("autospec.cli.lab", "Compare stopping rules on recorded rounds."),
     "schema": ("autospec.cli.schema", "Print the JSON schema of autospec.toml."),
     "serve": ("autospec.cli.serve", "Run llama-server, tuned and watched."),
+    "service": ("autospec.cli.service", "Let systemd run autospec, or no longer."),
     "status": ("autospec.cli.status", "Show what the running daemon does, and why."),
 }
 

@@ -23,6 +23,7 @@ def command(
     ARGUMENTS, after --, are llama-server's own: they replace the configuration file.
     """
     import asyncio
+    import faulthandler
 
     from rich.console import Console
 
@@ -32,6 +33,7 @@ def command(
     from autospec.ui import logs
     from autospec.ui.progress import calibration_bar
 
+    faulthandler.enable()  # a watchdog's SIGABRT leaves in the log where it hung
     logs.to_stderr()
     if arguments:
         loaded, origin = config_of_arguments(arguments), "command line"

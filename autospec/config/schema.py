@@ -46,6 +46,10 @@ def _path(value: object, info: ValidationInfo) -> Path:
     return values.path(value, _base(info))
 
 
+def _key_file(value: object, info: ValidationInfo) -> Path:
+    return values.key_file(value, _base(info))
+
+
 def _address(value: object, info: ValidationInfo) -> Address:
     return values.address(value, _base(info))
 
@@ -76,6 +80,12 @@ FilePath = Annotated[
     PlainValidator(_path),
     PlainSerializer(str),
     _fragment("a path, relative to this file or to ~", type="string", pattern=r"\S"),
+]
+KeyFile = Annotated[
+    Path,
+    PlainValidator(_key_file),
+    PlainSerializer(str),
+    _fragment('a path, or "credential:NAME"', type="string", pattern=r"\S"),
 ]
 ListenAddress = Annotated[
     Address,
@@ -178,9 +188,10 @@ class ServerSection(Section):
     """Address of the first model. The others take the next ports, in the order of this file
     (a disabled model keeps its port), unless they name one of their own."""
 
-    api_key_file: FilePath | None = Field(None, examples=["~/.config/autospec/api-keys"])
+    api_key_file: KeyFile | None = Field(None, examples=["~/.config/autospec/api-keys"])
     """File with the keys that clients must show, one a line. Required for any address that
-    other machines can reach."""
+    other machines can reach. "credential:api-keys" is the one that the system service gets from
+    /etc/credstore/api-keys."""
 
 
 class EngineSection(Section):

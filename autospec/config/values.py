@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from autospec import paths
 from autospec.config.faults import kind, shown
 from autospec.engine.launch import Endpoint
 
@@ -84,6 +85,17 @@ def path(value: object, base: Path) -> Path:
         return base / Path(written).expanduser()
     except RuntimeError:
         raise ValueError(f"no home folder is known for {shown(written)}") from None
+
+
+def key_file(value: object, base: Path) -> Path:
+    """A path, or `credential:NAME` for a secret that systemd hands to the service."""
+    written = text(value)
+    if not written.startswith("credential:"):
+        return path(written, base)
+    name = written.removeprefix("credential:")
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}", name):
+        raise ValueError(f"{shown(name)} is not the name of a credential")
+    return paths.credential(name)
 
 
 def address(value: object, base: Path) -> Address:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import autospec
+from autospec.daemon.lifecycle import LONGEST_PAUSE
 from autospec.daemon.supervisor import DRAIN_SECONDS, STOP_GRACE
 from autospec.errors import ConfigError, EngineError, ModelError
 
-UNITS = Path(__file__).parents[2] / "systemd"
+UNITS = Path(autospec.__file__).parent / "systemd"
 SYSTEM, USER = UNITS / "autospec.service", UNITS / "user/autospec.service"
+GPU = UNITS / "autospec.service.d/gpu.conf"
+NEEDS_SYSTEMD = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="no systemd-analyze here"
+)
 BOTH = pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])
 
 
@@ -50,13 +57,24 @@ def test_what_autospec_writes_is_private(unit: Path) -> None:
 
 
 @BOTH
-def test_nothing_shuts_the_gpus_out(unit: Path) -> None:
-    closing = {"PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "PrivateUsers"}
-    assert not closing & set(settings(unit))
-    assert "MemoryDenyWriteExecute" not in settings(unit)
+def test_systemd_is_told_and_watches(unit: Path) -> None:
+    told = settings(unit)
+    assert told["Type"] == "notify"
+    assert told["NotifyAccess"] == "main"
+    assert int(told["WatchdogSec"].removesuffix("s")) < LONGEST_PAUSE
+    assert told["ExecReload"] == "/bin/kill -HUP $MAINPID"
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+def test_the_gpu_file_opens_what_the_unit_shuts_and_nothing_else() -> None:
+    shut, opened = settings(SYSTEM), settings(GPU)
+    assert shut["DevicePolicy"] == "closed"
+    walls = {name for name, value in opened.items() if value == "no"}
+    assert walls == {"PrivateDevices", "PrivateUsers", "MemoryDenyWriteExecute", "PrivateIPC"}
+    assert {shut[wall] for wall in walls} == {"yes"}
+    assert set(opened) - walls == {"DeviceAllow", "SupplementaryGroups"}
+
+
+@NEEDS_SYSTEMD
 @BOTH
 def test_systemd_finds_no_fault(unit: Path, tmp_path: Path) -> None:
     command = settings(unit)["ExecStart"]
@@ -74,3 +92,26 @@ def test_systemd_finds_no_fault(unit: Path, tmp_path: Path) -> None:
     )
     assert [line for line in checked.stderr.splitlines() if "autospec" in line] == []
     assert checked.returncode == 0, checked.stderr
+
+
+def exposure(folder: Path) -> float:
+    """The score of `systemd-analyze security`, 0 (shut) to 10 (open)."""
+    rated = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", str(folder / "autospec.service")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    (score,) = re.findall(r"Overall exposure level for autospec\.service: ([0-9.]+)", rated.stdout)
+    return float(score)
+
+
+@NEEDS_SYSTEMD
+def test_the_unit_is_shut_as_far_as_serving_allows(tmp_path: Path) -> None:
+    shutil.copy(SYSTEM, tmp_path)
+    assert exposure(tmp_path) < 1.5
+    (tmp_path / "autospec.service.d").mkdir()
+    shutil.copy(GPU, tmp_path / "autospec.service.d")
+    assert exposure(tmp_path) < 2.5
