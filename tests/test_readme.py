@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from autospec import errors
-from autospec.cli.app import COMMANDS, cli
+from autospec.cli.app import cli
 from autospec.config.schema import Config
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +36,7 @@ def typed() -> list[str]:
 
 
 def command_lines(program: str) -> list[list[str]]:
-    words = [shlex.split(line) for line in typed()]
+    words = [shlex.split(line.removeprefix("sudo ")) for line in typed()]
     return [line[1:] for line in words if line[0] == program]
 
 
@@ -49,16 +50,29 @@ def test_the_readme_is_read_at_all() -> None:
 def test_every_command_and_flag_that_is_named_exists(line: list[str]) -> None:
     if line == ["--help"]:
         return
-    command = cli.get_command(click.Context(cli), line[0])
-    assert command is not None, f"there is no `autospec {line[0]}`"
+    words = iter(line)
+    command: click.Command | None = cli
+    while isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), next(words))
+        assert command is not None, f"there is no `autospec {' '.join(line)}`"
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     ours = line[1 : line.index("--")] if "--" in line else line[1:]
     assert {word for word in ours if re.match(r"--?[a-z]", word)} <= known
 
 
+def options_below(command: click.Command) -> Iterator[str]:
+    for one in command.params:
+        yield from one.opts
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from options_below(below)
+
+
 def test_flags_that_stand_alone_in_a_sentence_exist_in_some_command() -> None:
-    commands = [cli.get_command(click.Context(cli), name) for name in COMMANDS]
-    known = {name for command in commands if command for one in command.params for name in one.opts}
+    known = set(options_below(cli))
     flags = {code.split()[0] for code in INLINE if re.match(r"--[a-z]", code)}
     of_the_engine = {flag for flag in flags if flag.startswith("--draft-")}
     assert flags - of_the_engine <= known
