@@ -1,5 +1,6 @@
 # make demo   set everything up and run the demo       make test   set everything up, check all
 # make lint   format, lint, types, layers              make clean  remove what make made here
+# make fuzz   hostile input, 50 times as much as in a test run
 #
 # ENGINE=PATH uses a llama-server (or its folder) that you have; without one, llama.cpp is built
 # once (about 14 minutes on 2 cores) and kept in ~/.cache/autospec. PYTHON=... picks a Python.
@@ -15,11 +16,11 @@ HELPERS := $(wildcard tests/*.py)
 FIND_ENGINE := $(BIN)/python autospec/demo/build_engine.py $(if $(ENGINE),--engine "$(ENGINE)")
 WITH_ENGINE = engine=$$($(FIND_ENGINE)) || exit 1; export AUTOSPEC_ENGINE="$$engine";
 
-.PHONY: demo test lint clean help
+.PHONY: demo test lint fuzz clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,5s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+	@sed -n '1,6s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -53,6 +54,9 @@ test: $(VENV)/installed lint
 	@$(WITH_ENGINE) echo "engine: $$engine"; \
 	$(BIN)/python -m autospec.demo.assets && \
 	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+
+fuzz: $(VENV)/installed
+	@$(BIN)/python -m pytest -m fuzz --hypothesis-profile=long $(PYTEST_ARGS)
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from autospec import paths
 from autospec.demo.assets import DemoModels, ensure_models
@@ -25,6 +26,9 @@ MODELS_FOLDER = paths.cache() / "models"
 """Resolved at import, before `isolated` points the caches elsewhere."""
 
 TESTS = Path(__file__).parent
+
+settings.register_profile("long", max_examples=5_000, deadline=None)
+"""For `make fuzz`; a default run keeps hypothesis's own number of examples."""
 
 
 def _loud(error: AutospecError, what: str) -> None:

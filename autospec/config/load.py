@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ENVIRONMENT = "AUTOSPEC_CONFIG"
 MOST_BYTES = 1 << 20
 
+_MOST_PARTS = 32
+_DEEP_KEY = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){{{_MOST_PARTS}}}""")
+
 _IN_KEY = "[key]"
 """How pydantic ends the location of a fault that is in a table's key, not in its value."""
 
@@ -150,6 +153,10 @@ def parse(text: str, *, path: Path, base: Path | None = None) -> Config:
 
 def read_toml(text: str, path: Path) -> dict[str, Any]:
     """The tables in `text`; a fault of its syntax is reported at its line."""
+    if deep := _DEEP_KEY.search(text):
+        # tomllib takes the square of their number in time.
+        line = text.count("\n", 0, deep.start()) + 1
+        raise ConfigFaults((Fault(path, line, "", f"a key of more than {_MOST_PARTS} parts"),))
     try:
         return tomllib.loads(text)
     except RecursionError:

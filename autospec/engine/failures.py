@@ -7,6 +7,8 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from autospec.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -187,8 +189,8 @@ def _name(number: int) -> str:
 
 
 def clean_line(line: str) -> str:
-    """A log line without colour codes and without the engine's own timestamp and level."""
-    return _LOG_PREFIX.sub("", _COLOUR.sub("", line[:4000])).strip()
+    """A log line, fit to be shown, without colours and the engine's own timestamp and level."""
+    return printable(_LOG_PREFIX.sub("", _COLOUR.sub("", line[:4000])).strip())
 
 
 def _first(pattern: re.Pattern[str], lines: Iterable[str]) -> re.Match[str] | None:

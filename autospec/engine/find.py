@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from autospec.engine.identity import engine_files, identity, mentions
 from autospec.engine.packaged import packaged_folder
 from autospec.engine.probe import probe
 from autospec.errors import EngineBroken, EngineNotFound
+from autospec.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,7 @@ SERVER = "llama-server"
 BATCHED_BENCH = "llama-batched-bench"
 BENCH = "llama-bench"
 ENVIRONMENT = "AUTOSPEC_ENGINE"
+_LONGEST_VERSION = 200
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def read_engine(server: Path, source: str) -> Engine:
         batched_bench=batched_bench,
         bench=_sibling(server, BENCH),
         identity=identity(files),
-        version=_version(server),
+        version=parse_version(probe(server, ["--version"]).stdout),
         build_date=_build_date(server),
         shared=any(path.name.startswith("libllama") for path in files),
         capabilities=capabilities(
@@ -148,9 +149,10 @@ def _bench_flags(bench: Path) -> frozenset[str]:
     )
 
 
-def _version(server: Path) -> str:
-    said = re.search(r"^version: (.{1,200})$", probe(server, ["--version"]).stdout, re.MULTILINE)
-    return said[1].strip() if said else "unknown"
+def parse_version(text: str) -> str:
+    """What `--version` calls itself; "unknown" where it names no version."""
+    said = (line.removeprefix("version: ") for line in text.split("\n") if line[:9] == "version: ")
+    return printable(next(said, "").strip()[:_LONGEST_VERSION]) or "unknown"
 
 
 def _build_date(server: Path) -> str | None:

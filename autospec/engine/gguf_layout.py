@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 
 from autospec.engine.gguf_bytes import TRUNCATED, Cursor
+from autospec.text import printable
 
 FIRST_COMPARED_TOKEN = 5
 """The engine compares the texts of tokens from this id on (the first few may differ)."""
@@ -207,5 +208,4 @@ def read_tensor_names(cursor: Cursor, count: int, alignment: int) -> list[str]:
 
 def _printable(raw: bytes) -> str:
     """Decode for people: what a terminal could act on is escaped."""
-    text = raw.decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
+    return printable(raw.decode("utf-8", "backslashreplace"))

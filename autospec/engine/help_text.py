@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from autospec.text import printable
+
 MAX_LINE = 2_000
 MAX_LINES = 10_000
 MAX_ENTRY_INDENT = 12
@@ -74,7 +76,7 @@ def parse_help(text: str) -> dict[str, Flag]:
     for line in text.splitlines()[:MAX_LINES]:
         if len(line) > MAX_LINE:
             continue
-        body = line.strip()
+        body = printable(line.strip())
         indent = len(line) - len(line.lstrip(" "))
         entry = _ENTRY.fullmatch(body) if indent < MAX_ENTRY_INDENT else None
         if entry:

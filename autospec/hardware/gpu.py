@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from autospec.text import printable
+
 _DEVICE = re.compile(
     r"  (?P<name>\S+): (?P<what>.*) \((?P<total>\d+) MiB, (?P<free>\d+) MiB free\)"
 )
 _MIB = 1 << 20
 _MOST_DEVICES = 256
+_LONGEST_LINE = 1000
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ def parse_list_devices(text: str) -> tuple[EngineDevice, ...] | None:
         return None
     devices: list[EngineDevice] = []
     for line in lines:
-        match = _DEVICE.fullmatch(line.rstrip())
-        if match and len(devices) < _MOST_DEVICES and len(line) < 1000:
+        match = _DEVICE.fullmatch(printable(line.rstrip())) if len(line) < _LONGEST_LINE else None
+        if match and len(devices) < _MOST_DEVICES:
             devices.append(
                 EngineDevice(
                     name=match["name"],

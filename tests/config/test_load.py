@@ -444,3 +444,11 @@ def test_any_text_is_a_configuration_or_a_list_of_faults(text: str) -> None:
     else:
         assert isinstance(config, Config)
         assert config.models
+
+
+@pytest.mark.parametrize(
+    "text", ["a." * 3000 + "a = 1", "[" + "a." * 3000 + "a]", "x = {" + "a. " * 99]
+)
+def test_a_key_of_thousands_of_parts_is_refused_at_once(text: str) -> None:
+    with pytest.raises(ConfigFaults, match=":2: a key of more than 32 parts"):
+        parse("# here\n" + text, path=PATH)

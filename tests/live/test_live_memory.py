@@ -121,6 +121,7 @@ def test_a_fresh_ring_says_that_nobody_is_there(ring: RingFile) -> None:
     assert RoundReader(ring).take() == []
 
 
+@pytest.mark.fuzz
 @given(st.binary(min_size=memory.RING_HEADER.itemsize, max_size=memory.RING_HEADER.itemsize))
 def test_any_header_is_read(junk: bytes) -> None:
     with RingFile() as ring:
@@ -131,6 +132,7 @@ def test_any_header_is_read(junk: bytes) -> None:
         assert reader.take() == []
 
 
+@pytest.mark.fuzz
 @given(st.binary(min_size=memory.ROUND.itemsize, max_size=memory.ROUND.itemsize))
 def test_any_entry_is_a_round_of_sensible_numbers_or_none(junk: bytes) -> None:
     seen = live_round(np.frombuffer(junk, dtype=memory.ROUND))
