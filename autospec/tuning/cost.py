@@ -1,21 +1,28 @@
-"""What a speculative round costs: drafting, verification, and what live rounds add to both."""
+"""What a speculative round costs: of one slot, or of several that share a batch."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autospec.tuning.overhead import (
+    LEAST_SHARE,
+    NO_OVERHEAD,
+    DraftCost,
+    DraftKind,
+    RoundOverhead,
+    fit_overhead,
+    verifying,
+)
 from autospec.tuning.surface import CostSurface, Estimate, Holdout, StepTime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from autospec.tuning.observations import Round
 
     Floats = NDArray[np.float64]
 
@@ -28,72 +35,57 @@ __all__ = [
     "Holdout",
     "RoundCost",
     "RoundOverhead",
+    "SharedBatch",
     "StepTime",
     "fit_overhead",
     "round_cost",
     "simple_cost",
 ]
 
-DraftKind = Literal["autoregressive", "block", "ngram", "head", "none"]
 
+@dataclass(frozen=True, eq=False)
+class SharedBatch:
+    """Times in ms of a step in which `s` slots draft side by side and each stops for itself.
 
-@dataclass(frozen=True)
-class DraftCost:
-    """What drafting costs, by the kind of draft.
-
-    - `autoregressive`, `head`: every drafted token is one step of the draft.
-    - `block`: one pass makes the whole block, so the first step pays for all of them.
-    - `ngram`, `none`: nothing worth counting beside the target's step.
-
-    `surface` is the draft's own batch cost. Where it is None the cost is taken as zero and
-    marked as extrapolated; live rounds then teach the rest (`fit_overhead`).
+    - `verify_ms` (s·K+1,): a batch that verifies r drafted tokens of all slots together;
+    - `draft_ms` (s+1,): a draft step in which n slots take part; `draft_ms[0]` is 0.
     """
 
-    kind: DraftKind
-    surface: CostSurface | None = None
+    verify_ms: Floats
+    draft_ms: Floats
 
-    def drafting(self, steps: int, depth: float = 0.0, slots: int = 1) -> Estimate:
-        """Time of `steps` draft steps in ms; for a block draft, of a block of `steps` tokens."""
-        if steps < 0:
-            raise ValueError("the number of draft steps is not negative")
-        if self.kind in {"ngram", "none"} or steps == 0:
-            return Estimate(0.0, 0.0, extrapolated=False)
-        if self.surface is None:
-            return Estimate(0.0, 0.0, extrapolated=True)
-        if self.kind == "block":
-            return self.surface.step(steps, depth, slots)
-        one = self.surface.step(1, depth, slots)
-        return Estimate(steps * one.value, steps * one.spread, one.extrapolated)
+    @property
+    def slots(self) -> int:
+        return len(self.draft_ms) - 1
 
-    def reevaluation(self, batch: int, depth: float = 0.0, slots: int = 1) -> Estimate:
-        """Time in ms of the draft's own evaluation of a verified batch of `batch` tokens."""
-        if self.kind in {"ngram", "none"}:
-            return Estimate(0.0, 0.0, extrapolated=False)
-        if self.surface is None:
-            return Estimate(0.0, 0.0, extrapolated=True)
-        return self.surface.step(batch, depth, slots)
+    def mean_ms(self, kept: Floats, paying: Floats) -> Floats:
+        """The expected time of a step (R,) for each of R rules that all slots follow.
+
+        `kept` (R, K+1) are the chances that a slot keeps k tokens, `paying` (R, K) those that it
+        pays draft step i+1. Slots are independent: the tokens of all of them are the s-fold
+        convolution of `kept` with itself, and how many take part in a step is binomial.
+        """
+        verify = sums(kept, self.slots) @ self.verify_ms[: self.slots * (kept.shape[1] - 1) + 1]
+        time: Floats = verify + (binomials(self.slots, paying) @ self.draft_ms).sum(axis=1)
+        return time
 
 
-@dataclass(frozen=True)
-class RoundOverhead:
-    """What live rounds cost over the benchmark's steps.
-
-    Drafting is `draft_factor` times the predicted time. Verification of k drafted tokens takes
-    `verify_fixed_ms + verify_token_ms · (k + 1)` more than target and re-evaluation alone.
-    The spreads are half interquartile ranges of what remains, in ms.
-    """
-
-    draft_factor: float = 1.0
-    verify_fixed_ms: float = 0.0
-    verify_token_ms: float = 0.0
-    draft_spread_ms: float = 0.0
-    verify_spread_ms: float = 0.0
+def sums(chances: Floats, count: int) -> Floats:
+    """Distributions (R, count·K+1) of the sum of `count` independent draws from `chances`
+    (R, K+1), by Fourier transform."""
+    size = count * (chances.shape[1] - 1) + 1
+    transformed = np.fft.rfft(chances, size, axis=1) ** count
+    return np.maximum(np.fft.irfft(transformed, size, axis=1), 0.0)
 
 
-NO_OVERHEAD = RoundOverhead()
-
-FEW_ROUNDS = 4
-"""Rounds of other sizes than the usual one that it takes to draw a line through them."""
+def binomials(count: int, chances: Floats) -> Floats:
+    """The chances (…, count+1) that 0…count of `count` slots do what each does with `chances`
+    (…)."""
+    n = np.arange(count + 1)
+    ways = np.array([math.comb(count, k) for k in n], dtype=np.float64)
+    p = np.clip(chances, 0.0, 1.0)[..., np.newaxis]
+    table: Floats = ways * p**n * (1.0 - p) ** (count - n)
+    return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +100,9 @@ class RoundCost:
       zero, except for targets that cannot drop a suffix of their context (recurrent and hybrid
       models), which restore a checkpoint and decode the a+1 tokens again.
 
-    `slots` is how many sequences such a round serves at once; rates count all of them.
+    `slots` is how many sequences such a round serves at once; rates count all of them. The arrays
+    are for slots that stop together; `shared` has what it costs when each stops for itself, None
+    where that is no different or not known (one slot, block drafts, replays).
     """
 
     plain_ms: float
@@ -118,6 +112,7 @@ class RoundCost:
     replay_ms: Floats
     slots: int = 1
     extrapolated: bool = False
+    shared: SharedBatch | None = None
 
     def __post_init__(self) -> None:
         size = self.verify_ms.shape
@@ -132,6 +127,12 @@ class RoundCost:
             raise ValueError("verification takes a positive time")
         if self.draft_ms[0] != 0 or np.any(np.diff(self.draft_ms) < 0):
             raise ValueError("drafting starts at 0 ms and never falls with the steps paid")
+        shared = self.shared
+        if shared is not None and (
+            shared.draft_ms.shape != (self.slots + 1,)
+            or shared.verify_ms.shape != (self.slots * self.n_max + 1,)
+        ):
+            raise ValueError("a shared batch has times for 0…slots that draft, and all they keep")
 
     @property
     def n_max(self) -> int:
@@ -155,29 +156,26 @@ class RoundCost:
         """The same costs for a child launched with a smaller `n_max`."""
         if not 0 <= n_max <= self.n_max:
             raise ValueError(f"n_max {n_max} is outside 0..{self.n_max}")
-        end = n_max + 1
-        return RoundCost(
-            self.plain_ms,
-            self.draft_ms[:end],
-            self.verify_ms[:end],
-            self.spread_ms[:end],
-            self.replay_ms[:end],
-            self.slots,
-            self.extrapolated,
+        end, shared = n_max + 1, self.shared
+        return replace(
+            self,
+            draft_ms=self.draft_ms[:end],
+            verify_ms=self.verify_ms[:end],
+            spread_ms=self.spread_ms[:end],
+            replay_ms=self.replay_ms[:end],
+            shared=shared
+            and SharedBatch(shared.verify_ms[: self.slots * n_max + 1], shared.draft_ms),
         )
 
     def shifted(self, spreads: float) -> RoundCost:
         """Rounds dearer by `spreads` times their spread (cheaper if negative); plain as it is."""
-        verify = np.maximum(self.verify_ms + spreads * self.spread_ms, 0.05 * self.verify_ms)
-        return RoundCost(
-            self.plain_ms,
-            self.draft_ms,
-            verify,
-            self.spread_ms,
-            self.replay_ms,
-            self.slots,
-            self.extrapolated,
-        )
+        moved = np.maximum(self.verify_ms + spreads * self.spread_ms, LEAST_SHARE * self.verify_ms)
+        shared = self.shared
+        if shared is not None:
+            kept = np.arange(len(shared.verify_ms)) / self.slots
+            factor = np.interp(kept, np.arange(self.n_max + 1), moved / self.verify_ms)
+            shared = SharedBatch(shared.verify_ms * factor, shared.draft_ms)
+        return replace(self, verify_ms=moved, shared=shared)
 
 
 def simple_cost(
@@ -214,93 +212,32 @@ def round_cost(
     checkpoint for targets that cannot drop a suffix of their context; None where they can.
     """
     batches = np.arange(1, n_max + 2)
-    verify, verify_spread, beyond = target.steps(batches, depth, slots)
-    replay = np.zeros(n_max + 1) if restore_ms is None else restore_ms + verify
-    plain = float(verify[0])
-    again = [draft.reevaluation(int(batch), depth, slots) for batch in batches]
-    verify = verify + np.array([one.value for one in again])
-    # A live round runs the steps that were timed; what it adds was seen at a few sizes only.
-    added = overhead.verify_fixed_ms + overhead.verify_token_ms * batches
-    verify = verify + np.maximum(added, -verify_spread)
+    own = target.steps(batches, depth, slots)[0]
+    verify, spread, beyond = verifying(
+        target, draft, batches, depth=depth, slots=slots, overhead=overhead
+    )
     if draft.kind == "block":
         whole = draft.drafting(n_max, depth, slots)
         drafting = [draft.drafting(0), *[whole] * n_max]
     else:
         drafting = [draft.drafting(steps, depth, slots) for steps in range(n_max + 1)]
-    spread = np.sqrt(
-        verify_spread**2
-        + np.array([one.spread for one in again]) ** 2
-        + (overhead.draft_factor * np.array([one.spread for one in drafting])) ** 2
-        + overhead.verify_spread_ms**2
-        + overhead.draft_spread_ms**2
-    )
+    factor = overhead.draft_factor
+    draft_spread = np.hypot([factor * one.spread for one in drafting], overhead.draft_spread_ms)
+    shared = None
+    if slots > 1 and draft.kind != "block" and restore_ms is None:
+        mean = 1.0 + np.arange(slots * n_max + 1) / slots
+        taking_part = [draft.drafting(1, depth, busy).value for busy in range(1, slots + 1)]
+        shared = SharedBatch(
+            verifying(target, draft, mean, depth=depth, slots=slots, overhead=overhead)[0],
+            factor * np.array([0.0, *taking_part]),
+        )
     return RoundCost(
-        plain_ms=plain,
-        draft_ms=overhead.draft_factor * np.array([one.value for one in drafting]),
-        verify_ms=np.maximum(verify, 0.05 * plain),
-        spread_ms=spread,
-        replay_ms=replay,
+        plain_ms=float(own[0]),
+        draft_ms=factor * np.array([one.value for one in drafting]),
+        verify_ms=verify,
+        spread_ms=np.hypot(spread, draft_spread),
+        replay_ms=np.zeros(n_max + 1) if restore_ms is None else restore_ms + own,
         slots=slots,
-        extrapolated=bool(np.any(beyond)) or any(one.extrapolated for one in again + drafting),
+        extrapolated=bool(np.any(beyond)) or any(one.extrapolated for one in drafting),
+        shared=shared,
     )
-
-
-def fit_overhead(
-    rounds: Sequence[Round],
-    target: CostSurface,
-    draft: DraftCost,
-    depth: float = 0.0,
-    slots: int = 1,
-) -> RoundOverhead:
-    """Learn from live rounds what they cost over the benchmark's steps.
-
-    Drafting: the median ratio over the longest drafts seen (a shorter one may have paid a step
-    that it did not keep). Verification: the residual over `T(k+1)` and re-evaluation is a line
-    in the batch, its slope the median over pairs of rounds with different batches (Theil and
-    Sen), its constant the median of what remains. Where fewer than `FEW_ROUNDS` rounds had
-    another than the usual size, the residual is taken to grow with the batch from nothing: each
-    verified token is sampled, and the rest of a round costs little.
-    Rounds without times teach nothing; with none at all the overhead is zero.
-    """
-    drafted = [r for r in rounds if r.draft_ms is not None and r.drafted > 0]
-    longest = max((r.drafted for r in drafted), default=0)
-    expected = draft.drafting(longest, depth, slots).value
-    factor, draft_spread = 1.0, 0.0
-    seen = [r.draft_ms for r in drafted if r.drafted == longest and r.draft_ms is not None]
-    if seen and expected > 0:
-        low, middle, high = np.quantile(seen, [0.25, 0.5, 0.75])
-        factor, draft_spread = float(middle) / expected, float(high - low) / 2
-    timed = [(r.drafted + 1, r.verify_ms) for r in rounds if r.verify_ms is not None]
-    if not timed:
-        return RoundOverhead(draft_factor=factor, draft_spread_ms=draft_spread)
-    sizes = sorted({batch for batch, _ in timed})
-    known = {
-        size: target.step(size, depth, slots).value + draft.reevaluation(size, depth, slots).value
-        for size in sizes
-    }
-    residuals = {s: [ms - known[s] for b, ms in timed if b == s] for s in sizes}
-    counts = {size: len(values) for size, values in residuals.items()}
-    medians = {size: float(np.median(values)) for size, values in residuals.items()}
-    usual = max(sizes, key=lambda size: counts[size])
-    if len(timed) - counts[usual] >= FEW_ROUNDS:
-        slope = _median_slope(medians, counts)
-        rest = np.array([ms - known[b] - slope * b for b, ms in timed])
-        fixed = float(np.median(rest))
-    else:
-        slope, fixed = medians[usual] / usual, 0.0
-        rest = np.array([ms - known[b] - slope * b for b, ms in timed])
-    low, high = np.quantile(rest, [0.25, 0.75])
-    return RoundOverhead(factor, fixed, slope, draft_spread, float(high - low) / 2)
-
-
-def _median_slope(medians: dict[int, float], counts: dict[int, int]) -> float:
-    """Weighted median of the slopes between batch sizes, each pair by its product of counts."""
-    sizes = sorted(medians)
-    pairs = [(a, b) for a in sizes for b in sizes if a < b]
-    if not pairs:
-        return 0.0
-    slopes = np.array([(medians[b] - medians[a]) / (b - a) for a, b in pairs])
-    weights = np.array([counts[a] * counts[b] for a, b in pairs], dtype=np.float64)
-    order = np.argsort(slopes)
-    middle = int(np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2))
-    return float(slopes[order[min(middle, len(order) - 1)]])

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autospec.tuning.chain import Chain
-from autospec.tuning.stopping import Policy, best_launch
+from autospec.tuning.shared import best_policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from autospec.tuning.cost import RoundCost
+    from autospec.tuning.stopping import Policy
     from autospec.tuning.survival import SurvivalModel
 
     Floats = NDArray[np.float64]
@@ -60,7 +61,7 @@ def cost_vector(
     while (rate := problem.evaluate(tried := problem.thresholds(best))) > best * (1.0 + 1e-9):
         best, thresholds = rate, tried
     per_second = 1000.0 * cost.slots * best
-    vector = policy or best_launch(cost, survival)
+    vector = policy or best_policy(cost, survival)
     return CostVector(
         values=(1.0, *map(float, thresholds)),
         rate=per_second,

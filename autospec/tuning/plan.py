@@ -17,15 +17,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autospec.tuning.projection import Scalar, best_scalar
-from autospec.tuning.stopping import Policy, best_launch, solve
+from autospec.tuning.shared import best_policy
 
 if TYPE_CHECKING:
     from autospec.tuning.cost import RoundCost
+    from autospec.tuning.stopping import Policy
     from autospec.tuning.survival import SurvivalModel
 
 MARGIN = 0.10
-ROOM = 0.01
-"""Predicted rate that the live policy may give up for a larger n_max, fixed at launch."""
 
 SIMPLER = 0.005
 """A larger p_min or n_min that gains less than this (relative) is not worth explaining."""
@@ -117,7 +116,10 @@ def make_plan(
     measured in a `trial` outranks every prediction: the same `p_min` helps one pair of models
     and ruins another.
     """
-    policy = _vector(cost, survival, pins, ROOM if thresholds else 0.0)
+    policy = best_policy(
+        cost if pins.n_max is None else cost.truncated(pins.n_max),
+        survival,
+    )
     if cost.n_max == 0 or pins.n_max == 0:
         return _off(cost, None, policy, "off: n_max leaves no token to draft", unsure=False)
     if trial is not None:
@@ -133,7 +135,7 @@ def make_plan(
     )
     rate, low = scalar.rate, scalar.rate_low
     if thresholds:
-        worse = solve(cost.truncated(policy.n_max).shifted(1.0), survival.shifted(-1.0))
+        worse = best_policy(cost.truncated(policy.n_max).shifted(1.0), survival.shifted(-1.0))
         rate, low = policy.rate, min(policy.rate, worse.rate)
     figures = _figures(rate, "predicted", cost.plain_rate)
     speculate, why, unsure = _gate(rate, low, cost.plain_rate, survival.observed)
@@ -145,7 +147,8 @@ def make_plan(
         return _off(cost, scalar, policy, _and(f"off: {figures}", why), unsure=unsure)
     setting = _setting(scalar)
     if thresholds:
-        setting = f"drafting {policy.mean_drafted:.1f} tokens on average, up to {policy.n_max}"
+        most = policy.n_max if policy.limit is None else policy.limit
+        setting = f"drafting {policy.mean_drafted:.1f} tokens on average, up to {most}"
     return Plan(
         speculate=True,
         scalar=scalar,
@@ -177,13 +180,6 @@ def _measured_plan(cost: RoundCost, survival: SurvivalModel, policy: Policy, tri
         reason=f"{_setting(scalar)}: {_figures(best.rate, 'measured', trial.plain)}",
         unsure=False,
     )
-
-
-def _vector(cost: RoundCost, survival: SurvivalModel, pins: Pins, slack: float) -> Policy:
-    """The best threshold vector, for a pinned n_max if there is one."""
-    if pins.n_max is None:
-        return best_launch(cost, survival, slack=slack)
-    return solve(cost.truncated(pins.n_max), survival)
 
 
 def _gate(rate: float, low: float, plain: float, observed: float) -> tuple[bool, str, bool]:

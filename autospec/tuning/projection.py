@@ -10,6 +10,9 @@ if k < n_min. So with `A_k = E[S_1 + … + S_k; the first k pass]`,
 
     A_k = A_{k−1}·π_k + α_1⋯α_k
     E[N] = 1 + Σ_{n_min ≤ k < n_max} A_k·(1 − π_{k+1}) + A_{n_max}
+
+Where slots share a batch, each stops by its own probabilities; its k tokens have the chance
+`π_1⋯π_k·(1 − π_{k+1})`, and `SharedBatch` tells what a step of such slots costs.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autospec.tuning.stopping import Policy, best_launch
+from autospec.tuning.shared import best_policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from autospec.tuning.cost import RoundCost
+    from autospec.tuning.cost import RoundCost, SharedBatch
+    from autospec.tuning.stopping import Policy
     from autospec.tuning.survival import SurvivalModel
 
     Floats = NDArray[np.float64]
@@ -41,7 +45,7 @@ class Scalar:
 
     Rates are tokens/s over all slots. `rate_low` and `rate_high` move costs and acceptance by
     one standard deviation each, both for the worse or both for the better. `loss_vs_vector` is
-    the relative loss against the best threshold vector (`best_launch`); it can be negative only
+    the relative loss against the best threshold vector (`best_policy`); it can be negative only
     with `n_min` above 0: throwing a short draft away is an action that the vector does not have.
     """
 
@@ -81,14 +85,32 @@ def scalar_rates(
         lost[k] = lost[k - 1] * through[k - 1] + cost.replay_ms[k - 1] * missed
     used = np.arange(n_max + 1) >= n_min
     tokens = np.where(used, gained, 0.0)
-    ms = np.where(used, cost.verify_ms, cost.verify_ms[0]) * reach + np.where(used, lost, 0.0)
     cut = np.concatenate([1.0 - through, [0.0]])
     cut_tokens = np.concatenate([[0.0], np.cumsum(tokens * cut)[:-1]])
+    total_tokens = 1.0 + cut_tokens + tokens
+    if cost.shared is not None:
+        total_ms = _shared_ms(cost.shared, reach, through, used)
+        return np.asarray(1000.0 * cost.slots * total_tokens / total_ms)
+    ms = np.where(used, cost.verify_ms, cost.verify_ms[0]) * reach + np.where(used, lost, 0.0)
     steps = np.concatenate([cost.draft_ms[1:], [0.0]])
     cut_ms = np.concatenate([[0.0], np.cumsum((ms + steps * reach) * cut)[:-1]])
-    total_tokens = 1.0 + cut_tokens + tokens
     total_ms = cut_ms + ms + cost.draft_ms * reach
     return np.asarray(1000.0 * cost.slots * total_tokens / total_ms)
+
+
+def _shared_ms(
+    shared: SharedBatch, reach: Floats, through: Floats, used: NDArray[np.bool_]
+) -> Floats:
+    """Expected ms of a step for every n_max, (K+1,): `reach` (K+1,) is the chance that k tokens
+    pass, `through` (K,) that token i does, and `used` tells whether k tokens are verified."""
+    size = len(reach)
+    stops = np.tile(np.concatenate([reach[:-1] * (1.0 - through), [0.0]]), (size, 1))
+    kept = np.where(np.tri(size, k=-1, dtype=np.bool_), stops, 0.0) + np.diag(reach)
+    thrown = np.where(used, 0.0, kept).sum(axis=1)
+    kept = np.where(used, kept, 0.0)
+    kept[:, 0] += thrown
+    paying = np.where(np.tri(size, size - 1, k=-1, dtype=np.bool_), reach[:-1], 0.0)
+    return shared.mean_ms(kept, paying)
 
 
 def scalar_rate(
@@ -129,7 +151,7 @@ def best_scalar(
             first = int(np.argmax(rates >= rates.max() * (1.0 - TIE)))
             if rates[first] > best * (1.0 + tie):
                 best, triple = float(rates[first]), (first + 1, least, p)
-    vector = policy or best_launch(cost, survival)
+    vector = policy or best_policy(cost, survival)
     low = scalar_rate(cost.shifted(1.0), survival.shifted(-1.0), *triple)
     high = scalar_rate(cost.shifted(-1.0), survival.shifted(1.0), *triple)
     return Scalar(

@@ -132,12 +132,13 @@ def cut_average_cost(trace: Trace, relative_cost: ArrayLike) -> Cut:
 def cut_vector(trace: Trace, survival: SurvivalModel, policy: Policy) -> Cut:
     """Our rule: stop where the calibrated survival falls under the threshold of its position.
 
-    It drafts up to the policy's n_max; a policy that never drafts pays no step.
+    It drafts up to the policy's limit; a policy that never drafts pays no step.
     """
     if not policy.drafts:
         none = np.zeros(len(trace), dtype=np.intp)
         return Cut(none, none)
-    n_max = min(policy.n_max, trace.n_max)
+    limit = policy.n_max if policy.limit is None else policy.limit
+    n_max = min(limit, trace.n_max)
     survived = np.cumprod(calibrated(survival, trace.p[:, :n_max]), axis=1)
     return cut_where(trace, survived < np.array(policy.thresholds[:n_max]), n_max)
 

@@ -3,7 +3,8 @@
 `autospec.tuning.stopping` takes all slots to stop together: s slots that keep k tokens make one
 batch of s·(k+1). In truth each slot stops by its own survival, so the target verifies
 `Σ (k_j + 1)` tokens, whose jags are averaged out, and a draft step is only as dear as the slots
-that still draft. What counts for one slot is what *it* adds to a step that the others share:
+that still draft (`SharedBatch`). What counts for one slot is what *it* adds to a step that the
+others share:
 
     D'(j) = Σ_{i ≤ j} E[d(B_i + 1) − d(B_i)],     B_i ~ Binomial(s−1, P(paid ≥ i))
     V'(k) = E[V(k + 1 + R)],                      R the tokens of the other s−1 slots
@@ -15,36 +16,49 @@ tokens, `n₀ = (s−1)·E[N]`, come with every step, and `max E[N + n₀ − λ
 others' rule taken from the last one); every rule on the way is scored exactly, as all s slots
 following it would do, and the best is kept. That is optimal person by person: no slot alone can
 do better (R. Radner, "Team decision problems", 1962). Such optima are local: while others draft
-on, one more step of one's own is nearly free. So the start is the best of the rules that stop
-together after at most n tokens, n = 0…K.
+on, one more step of one's own is nearly free. So the start is the best of many rules: to keep
+exactly n tokens, n = 0…K; to stop together; and the rule in force, where there is one.
 
-Targets that replay after a rejection are not covered: their slots restore one by one.
+Where no batch is shared (one slot, block drafts, targets that replay after a rejection, whose
+slots restore one by one) all of this is `stopping` on the costs of slots that stop together.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from autospec.tuning.cost import NO_OVERHEAD, DraftCost, RoundCost, RoundOverhead, round_cost
-from autospec.tuning.stopping import Policy, best_launch, solve, solve_table
+from autospec.tuning.cost import NO_OVERHEAD, RoundCost, SharedBatch, binomials, round_cost, sums
+from autospec.tuning.stopping import EQUAL, Policy, solve_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from autospec.tuning.chain import Chain
+    from autospec.tuning.cost import DraftCost, RoundOverhead
     from autospec.tuning.surface import CostSurface
     from autospec.tuning.survival import SurvivalModel
 
     Floats = NDArray[np.float64]
 
+Cell = TypeVar("Cell")
+"""What a table is over; in the daemon (busy slots, depth in tokens)."""
+
 RESPONSES = 6
 """Best responses that are tried at most; they stop at the first that gains less than GAIN."""
 
-GAIN = 1e-4
+GAIN = 1e-3
+
+LENGTHS = 3
+"""So many of the fixed lengths, the best ones, become limits under which a rule is looked for."""
+
+FIRST = 4
+"""So many starts, the best ones, are responded to; then only the best response goes on."""
 
 LEAST_MS = 1e-6
 
@@ -60,113 +74,158 @@ def solve_shared(
     overhead: RoundOverhead = NO_OVERHEAD,
     limit_is_free: bool = False,
 ) -> Policy:
-    """The policy for `slots` slots at `depth`, all of them following it.
-
-    Rates are tokens/s over all slots. With one slot, or a draft that makes its block in one
-    pass for all, this is `solve` on the round cost. `limit_is_free` tells that the engine can be
-    given a smaller n_max for a round: the policy then has the best one, and its last token is
-    included without another step.
-    """
+    """The policy for `slots` slots at `depth`, all of them following it: one cell of a table."""
     cost = round_cost(target, draft, n_max=n_max, depth=depth, slots=slots, overhead=overhead)
-    if slots == 1 or n_max == 0 or draft.kind == "block":
-        return best_launch(cost, survival) if limit_is_free else solve(cost, survival)
-    step = _Step.of(target, draft, cost, depth=depth, overhead=overhead)
-    chain = survival.chain
-    together = solve_table([cost.truncated(n) for n in range(n_max + 1)], survival)
-    if not limit_is_free:
-        together = [_capped(policy, n_max) for policy in together]
-    best = max((step.play(policy, chain) for policy in together), key=_rate)
-    others = best
-    for _ in range(RESPONSES):
-        others = step.play(solve(step.seen_by_one(others), survival), chain)
-        if _rate(others) <= _rate(best) * (1 + GAIN):
-            break
-        best = others
-    return best.policy
+    return policy_table({(): cost}, survival, limit_is_free=limit_is_free)[()]
+
+
+def best_policy(cost: RoundCost, survival: SurvivalModel) -> Policy:
+    """The best policy of all, over the n_max that the engine is given too (`limit`)."""
+    return policy_table({(): cost}, survival, limit_is_free=True)[()]
+
+
+def policy_table(
+    costs: Mapping[Cell, RoundCost],
+    survival: SurvivalModel,
+    *,
+    limit_is_free: bool = False,
+    start: Mapping[Cell, Policy] | None = None,
+) -> dict[Cell, Policy]:
+    """The best policy for each cell of `costs` under one belief; rates are over all slots.
+
+    `costs` come from `round_cost`, which knows what a batch costs whose slots stop apart.
+    `limit_is_free` tells that the engine can be given a smaller n_max for a round (the live policy
+    of a sole draft model): a policy then has the best one, and its last token is included without
+    another step; its thresholds are inf beyond. Every policy has as many thresholds as its cost
+    has positions.
+
+    `start` is the table in force, if any. Where beliefs have only moved since, its rules are
+    where the search goes on from, which takes a fraction of the time of a search from nothing.
+    Raises ValueError when `survival` knows fewer positions than a cost.
+    """
+    apart = {cell: cost for cell, cost in costs.items() if cost.shared and cost.n_max}
+    alone = {cell: cost for cell, cost in costs.items() if cell not in apart}
+    found = _stop_together(alone, survival, start or {}, limit_is_free=limit_is_free)
+    games = [
+        _Game(cost, cost.shared, survival, (start or {}).get(cell))
+        for cell, cost in apart.items()
+        if cost.shared
+    ]
+    plays = _best_plays(games, survival, limit_is_free=limit_is_free)
+    found |= {cell: play.policy for cell, play in zip(apart, plays, strict=True)}
+    return {cell: found[cell] for cell in costs}
+
+
+def _stop_together(
+    costs: Mapping[Cell, RoundCost],
+    survival: SurvivalModel,
+    start: Mapping[Cell, Policy],
+    *,
+    limit_is_free: bool,
+) -> dict[Cell, Policy]:
+    """The best policy of each cell whose slots stop together; with `start` of limits near its."""
+    limits = []
+    for cell, cost in costs.items():
+        n_max = cost.n_max
+        allowed = list(range(n_max + 1)) if limit_is_free else [n_max]
+        if limit_is_free and cell in start:
+            near = _limit_of(start[cell], n_max)
+            allowed = sorted({max(near - 1, 0), near, min(near + 1, n_max), n_max})
+        limits += [(cell, n) for n in allowed]
+    solved = solve_table([costs[cell].truncated(n) for cell, n in limits], survival)
+    best: dict[Cell, Policy] = {}
+    for (cell, n), policy in zip(limits, solved, strict=True):
+        if cell not in best or policy.rate > best[cell].rate * (1.0 + EQUAL):
+            best[cell] = _padded(policy, costs[cell].n_max, n if limit_is_free else None)
+    return best
 
 
 @dataclass(frozen=True, eq=False)
 class _Play:
-    """A rule that all slots follow; `kept` (K+1,) are the chances to keep k tokens."""
+    """A rule that all slots follow, and what comes of it.
+
+    `kept` (K+1,) are the chances that a slot keeps k tokens, `paying` (K,) those that it pays
+    draft step i+1; `limit` is the n_max that the engine was given.
+    """
 
     policy: Policy
     kept: Floats
+    paying: Floats
 
     @property
-    def paying(self) -> Floats:
-        """The chance that step i is paid (K,): every draft that gets that far pays it."""
-        if not self.policy.drafts:
-            return np.zeros(len(self.kept) - 1)
-        return 1.0 - np.cumsum(self.kept)[:-1] + self.kept[:-1]
+    def limit(self) -> int:
+        return len(self.paying)
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
-    """Times in ms of a step of s slots: `verify` (s·K+1,) of r drafted tokens in all of them
-    together, `draft` (s+1,) a draft step in which n of them take part."""
+class _Game:
+    """One cell: its costs, the belief, and the rule in force if there is one."""
 
     cost: RoundCost
-    verify: Floats
-    draft: Floats
+    shared: SharedBatch
+    survival: SurvivalModel
+    start: Policy | None
 
-    @classmethod
-    def of(
-        cls,
-        target: CostSurface,
-        draft: DraftCost,
-        cost: RoundCost,
-        *,
-        depth: float,
-        overhead: RoundOverhead,
-    ) -> _Step:
-        slots, n_max = cost.slots, cost.n_max
-        batch = 1.0 + np.arange(slots * n_max + 1) / slots
-        again = [draft.reevaluation(k + 1, depth, slots).value for k in range(n_max + 1)]
-        verify = (
-            target.steps(batch, depth, slots)[0]
-            + np.interp(batch, np.arange(1, n_max + 2), again)
-            + overhead.verify_fixed_ms
-            + overhead.verify_token_ms * batch
-        )
-        steps = [draft.drafting(1, depth, n).value for n in range(1, slots + 1)]
-        return cls(
-            cost=cost,
-            verify=np.maximum(verify, 0.05 * cost.plain_ms),
-            draft=overhead.draft_factor * np.array([0.0, *steps]),
+    def lengths(self) -> list[int]:
+        """The fixed lengths with the best rates, the best first, and 0."""
+        k = np.arange(self.cost.n_max + 1)
+        tokens = np.cumsum([1.0, *self.survival.survival()[: self.cost.n_max]])
+        ms = self.shared.verify_ms[k * self.cost.slots] + k * self.shared.draft_ms[-1]
+        best = np.argsort(-tokens / ms, kind="stable")[:LENGTHS].tolist()
+        return list(dict.fromkeys([*best, 0]))
+
+    def rules(self) -> list[tuple[Policy, int]]:
+        """Rules of fixed length, and the one in force, each with the n_max that suits it."""
+        fixed = [(_length(n, self.cost.n_max), n) for n in self.lengths()]
+        return (
+            [*fixed, (self.start, _limit_of(self.start, self.cost.n_max))] if self.start else fixed
         )
 
-    def play(self, policy: Policy, chain: Chain) -> _Play:
-        """`policy` followed by every slot, with the rate that it then has."""
-        slots = self.cost.slots
-        kept, made = _outcome(policy, chain)
-        play = _Play(policy, kept)
-        mixed = _sum_of(kept, slots)
-        ms = float(mixed @ self.verify[: len(mixed)]) + float(
-            (_binomials(slots, play.paying) @ self.draft).sum()
-        )
-        return replace(
-            play,
-            policy=replace(
-                policy,
-                rate=1000.0 * slots * made / ms,
-                plain_rate=self.cost.plain_rate,
-                zero_rate=self.cost.zero_rate,
-                mean_drafted=float(kept @ np.arange(len(kept))),
-                mean_steps=float(play.paying.sum()),
-                tokens_per_round=made,
-            ),
-        )
+    def limits(self) -> list[int]:
+        """The n_max under which rules of slots that stop together are worth a try."""
+        if self.start:
+            return [_limit_of(self.start, self.cost.n_max)]
+        return sorted({*self.lengths(), self.cost.n_max})
+
+    def plays(self, rules: Sequence[tuple[Policy, int]]) -> list[_Play]:
+        """Rules, each under a limit, followed by every slot, with the rates that they then have."""
+        n_max = self.cost.n_max
+        thresholds = np.array([_padded(rule, n_max).thresholds[:n_max] for rule, _ in rules])
+        for row, (rule, limit) in zip(thresholds, rules, strict=True):
+            row[limit if rule.drafts else 0 :] = math.inf
+        kept, made = _outcomes(thresholds, self.survival.chain)
+        steps = np.array([[limit if rule.drafts else 0] for rule, limit in rules])
+        reached = np.cumsum(kept[:, ::-1], axis=1)[:, :0:-1]
+        paying = np.where(np.arange(n_max) < steps, reached, 0.0)
+        ms = self.shared.mean_ms(kept, paying)
+        return [
+            _Play(
+                policy=Policy(
+                    thresholds=tuple(thresholds[row].tolist()),
+                    rate=1000.0 * self.cost.slots * float(made[row] / ms[row]),
+                    plain_rate=self.cost.plain_rate,
+                    zero_rate=self.cost.zero_rate,
+                    mean_drafted=float(kept[row] @ np.arange(n_max + 1)),
+                    mean_steps=float(paying[row].sum()),
+                    tokens_per_round=float(made[row]),
+                    limit=limit if limit < n_max else None,
+                ),
+                kept=kept[row, : limit + 1],
+                paying=paying[row, :limit],
+            )
+            for row, (_, limit) in enumerate(rules)
+        ]
 
     def seen_by_one(self, others: _Play) -> RoundCost:
         """What a round costs one slot while the others play, less what their tokens are worth."""
-        slots, n_max = self.cost.slots, others.policy.n_max
-        rest = _sum_of(others.kept, slots - 1)
-        verify = np.array([rest @ self.verify[k : k + len(rest)] for k in range(n_max + 1)])
-        busy = _binomials(slots - 1, others.paying)
-        own = np.cumsum(busy @ np.diff(self.draft))
-        shared = float((busy @ self.draft[:-1]).sum())
+        slots, limit = self.cost.slots, others.limit
+        rest = sums(others.kept[np.newaxis], slots - 1)[0]
+        verify = np.correlate(self.shared.verify_ms[: limit + len(rest)], rest)
+        busy = binomials(slots - 1, others.paying)
+        own = np.cumsum(busy @ np.diff(self.shared.draft_ms))
+        shared = float((busy @ self.shared.draft_ms[:-1]).sum())
         worth = (slots - 1) * others.policy.tokens_per_round * 1000.0 / others.policy.rate
-        zeros = np.zeros(n_max + 1)
+        zeros = np.zeros(limit + 1)
         return RoundCost(
             plain_ms=self.cost.plain_ms,
             draft_ms=np.concatenate([[0.0], np.maximum.accumulate(own)]),
@@ -176,42 +235,74 @@ class _Step:
         )
 
 
-def _capped(policy: Policy, n_max: int) -> Policy:
-    """`policy` for a child that was launched with a larger `n_max`: never beyond its own."""
-    beyond = (math.inf,) * (n_max - policy.n_max)
-    return replace(policy, thresholds=policy.thresholds + beyond)
+def _best_plays(
+    games: Sequence[_Game], survival: SurvivalModel, *, limit_is_free: bool
+) -> list[_Play]:
+    """Best responses in all cells at once, from the best of many starts in each."""
+    limits = [game.limits() for game in games]
+    together = iter(
+        solve_table(
+            [game.cost.truncated(n) for game, ns in zip(games, limits, strict=True) for n in ns],
+            survival,
+        )
+    )
+    best, answered = [], []
+    for game, ns in zip(games, limits, strict=True):
+        rules = [*game.rules(), *((next(together), n) for n in ns)]
+        if not limit_is_free:
+            rules = [(rule, game.cost.n_max) for rule, _ in rules]
+        plays = sorted(game.plays(rules), key=_rate, reverse=True)
+        best.append(plays[0])
+        answered.append(plays[: FIRST if game.start is None else 1])
+    open_ = list(range(len(games)))
+    for _ in range(RESPONSES):
+        others = [(i, play) for i in open_ for play in answered[i]]
+        responses = solve_table([games[i].seen_by_one(play) for i, play in others], survival)
+        heard: dict[int, list[tuple[Policy, int]]] = {i: [] for i in open_}
+        for (i, play), response in zip(others, responses, strict=True):
+            heard[i].append((response, play.limit))
+        open_ = []
+        for i, rules in heard.items():
+            answered[i] = [max(games[i].plays(rules), key=_rate)]
+            if _rate(answered[i][0]) > _rate(best[i]) * (1.0 + GAIN):
+                best[i] = answered[i][0]
+                open_.append(i)
+        if not open_:
+            break
+    return best
 
 
 def _rate(play: _Play) -> float:
     return play.policy.rate
 
 
-def _outcome(policy: Policy, chain: Chain) -> tuple[Floats, float]:
-    """The chances to keep 0…K tokens, and the expected tokens of a round."""
-    kept = np.zeros(policy.n_max + 1)
-    mass, made = np.ones(1), 1.0
-    for i, threshold in enumerate(policy.thresholds):
+def _outcomes(thresholds: Floats, chain: Chain) -> tuple[Floats, Floats]:
+    """For rules (R, K): the chances to keep 0…K tokens (R, K+1), and tokens of a round (R,)."""
+    rules, positions = thresholds.shape
+    kept, made = np.zeros((rules, positions + 1)), np.ones(rules)
+    mass = np.ones((rules, 1))
+    for i in range(positions):
         reached = mass @ chain.moves[i]
         survival = chain.values[i + 1]
-        mass = np.where(survival >= threshold, reached, 0.0)
-        kept[i] = float(reached.sum() - mass.sum())
-        made += float(mass @ survival)
-    kept[-1] = float(mass.sum())
+        mass = np.where(survival >= thresholds[:, i : i + 1], reached, 0.0)
+        kept[:, i] = reached.sum(axis=1) - mass.sum(axis=1)
+        made += mass @ survival
+    kept[:, -1] = mass.sum(axis=1)
     return np.maximum(kept, 0.0), made
 
 
-def _sum_of(chances: Floats, count: int) -> Floats:
-    """Distribution of the sum of `count` independent draws from `chances`."""
-    total = np.ones(1)
-    for _ in range(count):
-        total = np.convolve(total, chances)
-    return total
+def _limit_of(policy: Policy, n_max: int) -> int:
+    return n_max if policy.limit is None else min(policy.limit, n_max)
 
 
-def _binomials(count: int, chances: Floats) -> Floats:
-    """Row i: the chances that 0…count of `count` slots do what each does with `chances[i]`."""
-    n = np.arange(count + 1)
-    ways = np.array([math.comb(count, k) for k in n], dtype=np.float64)
-    p = np.clip(chances, 0.0, 1.0)[:, np.newaxis]
-    table: Floats = ways * p**n * (1.0 - p) ** (count - n)
-    return table
+def _length(tokens: int, n_max: int) -> Policy:
+    """The rule to keep exactly `tokens`."""
+    thresholds = (0.0,) * tokens + (math.inf,) * (n_max - tokens)
+    return Policy(thresholds, 0.0, 0.0, 0.0, tokens, tokens, tokens + 1.0)
+
+
+def _padded(policy: Policy, n_max: int, limit: int | None = None) -> Policy:
+    """`policy` for a child of this `n_max`: nothing is kept beyond its own."""
+    beyond = (math.inf,) * (n_max - policy.n_max)
+    limit = policy.limit if limit is None or limit >= n_max else limit
+    return replace(policy, thresholds=policy.thresholds + beyond, limit=limit)

@@ -63,6 +63,8 @@ class Policy:
     of the round: `rate` of this rule with the draft loaded, `zero_rate` of never drafting with
     the draft loaded, `plain_rate` without a draft. A round makes `tokens_per_round` tokens in
     each slot, verifies `mean_drafted` drafted ones and pays `mean_steps` draft steps for them.
+    `limit`: the engine is told beforehand to draft no more than this, so that the last of them is
+    included without another step; None where n_max is the only limit.
     """
 
     thresholds: tuple[float, ...]
@@ -72,6 +74,7 @@ class Policy:
     mean_drafted: float
     mean_steps: float
     tokens_per_round: float
+    limit: int | None = None
 
     @property
     def n_max(self) -> int:
@@ -92,6 +95,7 @@ class Policy:
             "mean_drafted": self.mean_drafted,
             "mean_steps": self.mean_steps,
             "tokens_per_round": self.tokens_per_round,
+            "limit": self.limit,
         }
 
 
@@ -103,24 +107,13 @@ def solve(cost: RoundCost, survival: SurvivalModel) -> Policy:
     return solve_table([cost], survival)[0]
 
 
-def best_launch(cost: RoundCost, survival: SurvivalModel, *, slack: float = 0.0) -> Policy:
-    """The best policy over all n_max that the child could be launched with, 0 to `cost.n_max`.
-
-    A smaller n_max can be better than thresholds that stop there, since the last token of a
-    full draft is included without another step. n_max is fixed for the child's life: with
-    `slack`, the largest one that loses no more than this share, as room for easier text.
-    """
-    policies = solve_table([cost.truncated(n) for n in range(cost.n_max + 1)], survival)
-    best = max(policy.rate for policy in policies)
-    good = [policy for policy in policies if policy.rate >= best * (1.0 - max(slack, EQUAL))]
-    return good[-1] if slack > 0 else good[0]
-
-
 def solve_table(costs: Sequence[RoundCost], survival: SurvivalModel) -> list[Policy]:
     """`solve` for many costs under one belief, in one pass over the positions.
 
     Time grows linearly with positions and with costs.
     """
+    if not costs:
+        return []
     n_max = max(cost.n_max for cost in costs)
     if survival.n_max < n_max:
         raise ValueError(f"acceptance is known to position {survival.n_max}, not {n_max}")

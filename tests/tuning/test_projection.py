@@ -15,7 +15,8 @@ from test_stopping import beliefs, costs
 from autospec.tuning.cost import simple_cost
 from autospec.tuning.costvector import NEVER, cost_vector, rate_of_costs
 from autospec.tuning.projection import best_scalar, scalar_rate, scalar_rates
-from autospec.tuning.stopping import best_launch, solve
+from autospec.tuning.shared import best_policy
+from autospec.tuning.stopping import solve
 from autospec.tuning.survival import SurvivalModel
 
 CURVES = json.loads((Path(__file__).parents[1] / "data/seed_curves.json").read_text())["curves"]
@@ -59,7 +60,7 @@ def test_a_triple_is_predicted_as_the_engine_plays_it(survival, cost, n_max, n_m
 def test_no_triple_is_promised_more_than_the_vector(survival, cost):
     """Without n_min: throwing a draft away is an action that the vector does not have."""
     best = best_scalar(cost, survival, n_min=0)
-    assert best.rate <= best_launch(cost, survival).rate * (1 + 1e-9)
+    assert best.rate <= best_policy(cost, survival).rate * (1 + 1e-9)
     assert best.loss_vs_vector >= -1e-9
 
 
@@ -193,7 +194,7 @@ def test_on_the_seed_curves_the_vector_loses_to_no_one(curve, acceptance, drafti
     verify = [y * (i + 1) for i, y in enumerate(relative)]
     cost = simple_cost(verify, drafting)
     survival = calibrated(acceptance, cost.n_max)
-    best = best_launch(cost, survival)
+    best = best_policy(cost, survival)
     as_costs_go = tuple(relative)
     assert best.rate >= rate_of_costs(cost, survival, as_costs_go) * (1 - 1e-9)
     assert best.rate >= cost.plain_rate * (1 - 1e-9)
@@ -206,7 +207,7 @@ def test_the_old_rule_drafts_nothing_where_three_tokens_pay():
     survival = calibrated(0.5, cost.n_max)
     old = rate_of_costs(cost, survival, tuple(curve))
     assert old == pytest.approx(cost.plain_rate)
-    best = best_launch(cost, survival)
+    best = best_policy(cost, survival)
     assert best.mean_drafted == pytest.approx(3)
     assert best.rate / cost.plain_rate == pytest.approx(1.74, abs=0.005)
 
@@ -215,5 +216,5 @@ def test_the_old_rule_overshoots_where_acceptance_is_high():
     curve = CURVES[2]["relative_cost"]
     cost = simple_cost([y * (i + 1) for i, y in enumerate(curve)])
     survival = calibrated(0.9, cost.n_max)
-    assert best_launch(cost, survival).mean_drafted == pytest.approx(8)
-    assert best_launch(cost, survival).rate > rate_of_costs(cost, survival, tuple(curve))
+    assert best_policy(cost, survival).mean_drafted == pytest.approx(8)
+    assert best_policy(cost, survival).rate > rate_of_costs(cost, survival, tuple(curve))

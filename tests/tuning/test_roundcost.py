@@ -71,7 +71,7 @@ def live(count, *, factor=1.0, fixed=0.0, token=0.0, noise=0.0, seed=0, outliers
     rounds = []
     for n in range(count):
         k = int(random.choice([2, 5, 8, 12]))
-        verify = TARGET.step(k + 1).value + draft.reevaluation(k + 1).value
+        verify = TARGET.step(k + 1).value + float(draft.reevaluations([k + 1])[0][0])
         verify += fixed + token * (k + 1) + random.normal(0, noise)
         drafting = factor * draft.drafting(k).value + random.normal(0, noise / 10)
         slow = 10.0 if n < outliers else 1.0

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from autospec.tuning import stopping
 from autospec.tuning.chain import Chain
 from autospec.tuning.cost import RoundCost, simple_cost
-from autospec.tuning.stopping import best_launch, solve, solve_table
+from autospec.tuning.shared import best_policy
+from autospec.tuning.stopping import solve, solve_table
 from autospec.tuning.survival import SurvivalModel
 
 ms = st.floats(0.1, 100.0)
@@ -187,7 +188,7 @@ def test_rates_keep_their_bounds(survival, cost):
     drafted, steps, tokens = policy.mean_drafted, policy.mean_steps, policy.tokens_per_round
     assert 0.0 <= drafted <= steps + 1e-9 <= cost.n_max + 1e-8
     assert 1.0 <= tokens + 1e-9 <= 1.0 + drafted + 1e-8
-    assert best_launch(cost, survival).rate >= policy.rate * (1 - 1e-9)
+    assert best_policy(cost, survival).rate >= policy.rate * (1 - 1e-9)
 
 
 @given(beliefs(6, 3), costs(6, replay=True))
@@ -272,16 +273,8 @@ def test_never_drafting_costs_the_reevaluation_but_no_step():
 def test_the_last_token_of_a_full_draft_costs_no_further_step():
     cost = simple_cost([10.0, 11.0, 12.0, 13.0], 4.0)
     survival = SurvivalModel.constant([0.9, 0.9, 0.0])
-    assert solve(cost, survival).rate < best_launch(cost, survival).rate
-    assert best_launch(cost, survival).n_max == 2
-
-
-def test_room_for_easier_text_is_bought_with_the_slack_alone():
-    cost = simple_cost([10.0, 11.0, 12.0, 13.0, 14.0], 0.1)
-    survival = SurvivalModel.constant([0.9, 0.9, 0.0, 0.0])
-    best, roomy = best_launch(cost, survival), best_launch(cost, survival, slack=0.02)
-    assert best.n_max < roomy.n_max
-    assert roomy.rate >= 0.98 * best.rate
+    assert solve(cost, survival).rate < best_policy(cost, survival).rate
+    assert best_policy(cost, survival).limit == 2
 
 
 def test_unknown_positions_are_refused():
