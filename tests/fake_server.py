@@ -173,7 +173,8 @@ class Handler(BaseHTTPRequestHandler):
             text += piece
             if stream:
                 self.event(chunk(face, piece))
-        timings = self.state.count(len(str(asked.get("prompt", "")).split()), seen)
+        prompt = str(asked.get("prompt") or asked.get("messages") or "")
+        timings = self.state.count(len(prompt.split()), seen)
         if stream:
             self.event(chunk(face, "", slot=slot, timings=timings))
             if face:

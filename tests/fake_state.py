@@ -108,6 +108,7 @@ class State:
             self.total.add(seen)
         timings = {
             "prompt_n": prompt,
+            "prompt_ms": float(prompt),
             "predicted_n": seen.predicted,
             "predicted_ms": seen.seconds * 1000,
             "predicted_per_second": seen.predicted / seen.seconds,

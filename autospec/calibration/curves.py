@@ -181,15 +181,23 @@ def _combination(row: BenchRow) -> tuple[int, int, bool]:
 
 
 def _round(path: Path, number: int, line: str) -> Round:
-    def refuse(why: str) -> UsageError:
-        return UsageError(f"{path}:{number}: {why}: {line.strip()[:300]!r}")
-
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
-        raise refuse("not a JSON object") from None
+        fields = None
     if not isinstance(fields, dict):
-        raise refuse("not a JSON object")
+        raise UsageError(f"{path}:{number}: not a JSON object: {line.strip()[:300]!r}")
+    return round_of(f"{path}:{number}", fields)
+
+
+def round_of(where: str, fields: object) -> Round:
+    """The round that `fields` hold; UsageError, with `where`, for what is none."""
+
+    def refuse(why: str) -> UsageError:
+        return UsageError(f"{where}: {why}: {_shown(fields)}")
+
+    if not isinstance(fields, dict):
+        raise refuse("not an object")
     p, accepted = fields.get("p"), fields.get("accepted")
     if not isinstance(p, list) or not all(_is_number(value) and 0 <= value <= 1 for value in p):
         raise refuse("'p' is not a list of probabilities")

@@ -11,6 +11,7 @@ from autospec import __version__
 from autospec.errors import INTERRUPTED, AutospecError
 
 COMMANDS = {
+    "bench": ("autospec.cli.bench", "Compare speculation settings on this machine."),
     "calibrate": ("autospec.cli.calibrate", "Measure what batches cost on this machine."),
     "check": ("autospec.cli.check", "Check a configuration file and its models' files."),
     "demo": ("autospec.cli.demo", "Show the whole job on a small real model pair."),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from autospec.daemon.calibrating import Calibrated
 
 
 @click.command()
@@ -14,6 +18,11 @@ import click
 @click.option("--engine", type=click.Path(path_type=Path), help="llama-server, or its folder.")
 @click.option("--budget", type=click.FloatRange(min=1), help="Seconds it may take.")
 @click.option("--force", is_flag=True, help="Measure again what is already known.")
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path),
+    help="Write costs and rounds to a file to give away; it names no path, host or model.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print costs and plan as JSON.")
 def command(
     model: str | None,
@@ -21,6 +30,7 @@ def command(
     engine: Path | None,
     budget: float | None,
     force: bool,
+    export: Path | None,
     as_json: bool,
 ) -> None:
     """Measure what batches cost on this machine, and what that means.
@@ -44,8 +54,26 @@ def command(
                 loaded, model, engine=engine, budget=budget, force=force, on_progress=on_progress
             )
         )
+    if export is not None:
+        _export(found, export)
     if as_json:
         click.echo(json.dumps([calibration_json(one) for one in found], indent=2))
         return
     for one in found:
         print_calibration(one)
+
+
+def _export(found: list[Calibrated], path: Path) -> None:
+    from autospec.calibration.donation import donation_json
+    from autospec.errors import UsageError
+    from autospec.hardware.snapshot import snapshot
+
+    if len(found) != 1:
+        raise UsageError("a file holds one calibration", hint="name the model to export")
+    hardware = snapshot().to_dict()
+    chips = [gpu["name"] for gpu in hardware["gpus"]] or [hardware["cpu"]["model"]]
+    document = donation_json(found[0].calibration, hardware, name=" + ".join(map(str, chips)))
+    try:
+        path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -186,6 +186,10 @@ class LiveSession:
         """The rounds since the last call, oldest first."""
         return self._reader.take()
 
+    def reader(self) -> RoundReader:
+        """Another reader of the same rounds, for who only listens."""
+        return RoundReader(self._ring)
+
     @property
     def lost(self) -> int:
         """Rounds that were overwritten before they were read, or unreadable."""
