@@ -187,14 +187,14 @@ def _round(path: Path, number: int, line: str) -> Round:
         fields = None
     if not isinstance(fields, dict):
         raise UsageError(f"{path}:{number}: not a JSON object: {line.strip()[:300]!r}")
-    return round_of(f"{path}:{number}", fields)
+    return round_of(f"{path}:{number}", fields, line.strip())
 
 
-def round_of(where: str, fields: object) -> Round:
-    """The round that `fields` hold; UsageError, with `where`, for what is none."""
+def round_of(where: str, fields: object, text: str | None = None) -> Round:
+    """The round that `fields` hold; UsageError, with `where` and `text`, for what is none."""
 
     def refuse(why: str) -> UsageError:
-        return UsageError(f"{where}: {why}: {_shown(fields)}")
+        return UsageError(f"{where}: {why}: {_shown(fields if text is None else text)}")
 
     if not isinstance(fields, dict):
         raise refuse("not an object")

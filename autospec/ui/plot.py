@@ -65,7 +65,7 @@ def write_cost_curve(
     except ImportError:
         raise UsageError(
             "a picture needs matplotlib, which is not installed",
-            hint="pip install 'autospec[plot]', or leave --png out for the plot in the terminal",
+            hint="pip install 'autospec[bench]', or leave --png out for the plot in the terminal",
         ) from None
 
     picture = Figure(figsize=(9, 5), layout="constrained")

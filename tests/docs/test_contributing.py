@@ -24,6 +24,6 @@ def test_every_room_is_on_the_map():
 
 def test_every_dependency_has_its_reason():
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras["demo"], *extras["plot"]]
+    wanted = [*PROJECT["dependencies"], *extras["demo"], *extras["bench"]]
     names = {re.split(r"[<>=]", requirement)[0] for requirement in wanted}
-    assert names == first_column("Dependencies, each with its reason") - {"demo", "plot"}
+    assert names == first_column("Dependencies, each with its reason") - {"demo", "bench"}
