@@ -92,7 +92,7 @@ def test_a_picture_without_matplotlib_is_refused_with_the_way_out(capsys, tmp_pa
     code, _, err = run(capsys, BENCH, "--png", str(tmp_path / "cost.png"))
     assert code == 2
     assert "matplotlib" in err
-    assert "autospec[plot]" in err
+    assert "autospec[bench]" in err
 
 
 def test_a_picture_that_cannot_be_written_is_named(capsys, tmp_path):
