@@ -1,0 +1,1 @@
+"""What outlives the daemon: one SQLite file of documents, whatever they mean."""
