@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
-from autospec.calibration import store
 from autospec.calibration.prepare import Prepared
 from autospec.calibration.prompts import prompts
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress, Settings, calibrate, key_of
+from autospec.calibration.store import load, save
 from autospec.errors import CalibrationError
+from autospec.state.store import Store
 
 
-def stored(prepared: Prepared, settings: Settings, hardware: str) -> Calibration | None:
+def stored(
+    store: Store, prepared: Prepared, settings: Settings, hardware: str
+) -> Calibration | None:
     """The calibration of this very hardware, engine, model, flags and grid, if there is one."""
     if prepared.engine.batched_bench is None:
         return None
-    return store.load(_key(prepared, settings, hardware))
+    return load(store, _key(prepared, settings, hardware))
 
 
 async def obtain(
+    store: Store,
     prepared: Prepared,
     settings: Settings,
     hardware: str,
@@ -41,7 +46,7 @@ async def obtain(
         env=prepared.env,
         on_progress=on_progress,
     )
-    store.save(calibration)
+    await asyncio.to_thread(save, store, calibration)
     return calibration
 
 

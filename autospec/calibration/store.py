@@ -1,18 +1,17 @@
-"""Finished calibrations, one file each, found again by what they depend on."""
+"""Finished calibrations, found again by what they depend on."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from autospec import paths
 from autospec.calibration.result import FORMAT, Calibration
 from autospec.engine.launch import Launch
 from autospec.errors import CalibrationError
+from autospec.state.store import Kept, Row, Store, Table
 
 _HEAD = 1 << 20
 
@@ -48,27 +47,25 @@ def key_of(
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
 
 
-def load(key: str) -> Calibration | None:
-    """The calibration kept under `key`; a file that cannot be read is set aside."""
-    path = _path(key)
+def load(store: Store, key: str) -> Calibration | None:
+    """The calibration kept under `key`; one that cannot be understood counts as none."""
+    for kept in store.newest(Table.CALIBRATIONS, key, most=1):
+        return _understood(kept)
+    return None
+
+
+def save(store: Store, calibration: Calibration) -> None:
+    store.put(Row(Table.CALIBRATIONS, calibration.key, calibration.to_json()))
+
+
+def any_of(store: Store, model: str) -> bool:
+    """Whether any calibration of a model of this name is kept."""
+    found = map(_understood, store.newest(Table.CALIBRATIONS))
+    return any(one is not None and one.model == model for one in found)
+
+
+def _understood(kept: Kept) -> Calibration | None:
     try:
-        return Calibration.from_json(path.read_text())
-    except FileNotFoundError:
+        return Calibration.from_json(kept.document)
+    except CalibrationError:
         return None
-    except (CalibrationError, UnicodeDecodeError):
-        path.replace(path.with_suffix(".corrupt"))
-        return None
-
-
-def save(calibration: Calibration) -> Path:
-    """Keep it; the file appears whole or not at all."""
-    path = _path(calibration.key)
-    folder = paths.private(path.parent)
-    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-        file.write(calibration.to_json())
-    Path(file.name).replace(path)
-    return path
-
-
-def _path(key: str) -> Path:
-    return paths.cache() / "calibrations" / f"{key}.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -17,13 +18,14 @@ from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress, Settings
 from autospec.config.schema import Config
-from autospec.daemon import memory, steering
+from autospec.daemon import steering
 from autospec.daemon.child_log import ChildLog
 from autospec.daemon.choose import Model
 from autospec.daemon.control import ControlServer
 from autospec.daemon.engine_findings import Applier
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
+from autospec.daemon.memory import Memory
 from autospec.daemon.notify import Notifier
 from autospec.daemon.pulse import Pulse, heartbeat
 from autospec.daemon.report import model_report, report
@@ -33,6 +35,8 @@ from autospec.engine.find import Engine, find_engine
 from autospec.engine.waiting import unless
 from autospec.errors import AutospecError, CalibrationError, EngineError, ServeError
 from autospec.hardware.snapshot import Hardware, snapshot
+from autospec.state.recorder import Recorder
+from autospec.state.store import Store
 
 _LOOK_SECONDS = 300.0
 """Within which engine and model files have been looked at, also on a slow network drive."""
@@ -73,6 +77,7 @@ class Daemon:
         self._hardware: Hardware | None = None
         self._measuring: Measuring | None = None
         self._owned: list[tuple[Supervisor, Tuner]] = []
+        self._store = Store.open(say=functools.partial(self.events.add, level="warning"))
         self._logs = contextlib.ExitStack()
         self._stopping = asyncio.Event()
         self._notifier = Notifier.take(os.environ)
@@ -85,6 +90,9 @@ class Daemon:
         """
         control = await ControlServer.open(self._answer)
         self._take_signals()
+        recorder = Recorder(self._store)
+        self._memory = Memory(recorder)
+        await asyncio.to_thread(self.events.keep_in, recorder)
         heart = asyncio.create_task(
             heartbeat(self._notifier, self._pulses, self._sentence, self.events)
         )
@@ -101,6 +109,7 @@ class Daemon:
             heart.cancel()
             self._logs.close()
             await control.close()
+            await asyncio.to_thread(recorder.close)
             self._notifier.close()
 
     def stop(self) -> None:
@@ -162,7 +171,7 @@ class Daemon:
             return None
         settings = settings_of(self.config)
         key = self._hardware.key()
-        known = stored(prepared, settings, key)
+        known = stored(self._store, prepared, settings, key)
         if known is not None or not self.options.calibrate:
             return known
         self.events.add(
@@ -178,7 +187,7 @@ class Daemon:
             self._measure(launch.name, step)
 
         try:
-            return await obtain(prepared, settings, key, show)
+            return await obtain(self._store, prepared, settings, key, show)
         except (CalibrationError, EngineError, OSError) as error:
             self.events.add(f"not calibrated: {error}", model=launch.name, level="warning")
             return None
@@ -197,10 +206,10 @@ class Daemon:
         self, name: str, prepared: Prepared, calibration: Calibration | None
     ) -> tuple[Supervisor, Tuner]:
         config = self.config
-        learned = memory.load(calibration.key) if calibration else None
+        learned = self._memory.learned(calibration.key) if calibration else None
         live = calibration is not None and self._may_steer(name, prepared)
         model = Model(config.models[name], prepared.context, calibration, learned, live=live)
-        tuner = Tuner(model, config.retune)
+        tuner = Tuner(model, config.retune, self._memory)
         endpoint = config.address(name).endpoint(config.server.api_key_file)
         load_seconds = config.engine.start_timeout or prepared.load_seconds
         charge = Charge(prepared.engine, prepared.launch, endpoint, prepared.env, load_seconds)

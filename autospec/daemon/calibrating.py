@@ -17,6 +17,7 @@ from autospec.daemon.setting import Setting
 from autospec.engine.find import find_engine
 from autospec.errors import UsageError
 from autospec.hardware.snapshot import snapshot
+from autospec.state.store import Store
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,11 @@ async def calibrate_models(
     hardware = snapshot().key()
     settings = settings_of(config, budget)
     done = []
-    for name, model in models.items():
-        prepared = prepare(found, model.launch(name), config.engine.environment)
-        known = None if force else stored(prepared, settings, hardware)
-        calibration = known or await obtain(prepared, settings, hardware, on_progress)
-        setting = choose(Model(model, prepared.context, calibration))
-        done.append(Calibrated(calibration, known is not None, setting))
+    with Store.open() as store:
+        for name, model in models.items():
+            prepared = prepare(found, model.launch(name), config.engine.environment)
+            known = None if force else stored(store, prepared, settings, hardware)
+            calibration = known or await obtain(store, prepared, settings, hardware, on_progress)
+            setting = choose(Model(model, prepared.context, calibration))
+            done.append(Calibrated(calibration, known is not None, setting))
     return done

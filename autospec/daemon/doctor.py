@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autospec import __version__, paths
-from autospec.calibration import store
+from autospec.calibration import store as calibrations
 from autospec.calibration.obtain import stored
 from autospec.calibration.prepare import Prepared, prepare
 from autospec.config.check import Report, check
@@ -35,9 +35,9 @@ from autospec.engine.environment import child_environment
 from autospec.engine.find import Engine, find_engine
 from autospec.errors import AutospecError, ConfigError, DaemonNotRunning, EngineError
 from autospec.hardware.snapshot import Hardware, snapshot
+from autospec.state.store import Store
 
 _COMPILERS = ("cc", "gcc", "clang")
-_MOST_CALIBRATIONS = 1000
 _LONGEST_SOCKET_PATH = 107
 _WORDS = {
     errno.EADDRINUSE: "another program listens there",
@@ -141,26 +141,24 @@ def _models(
             continue
         yield from engine_findings.about_model(prepared, model, stray)
         if launch.has_draft and engine.batched_bench is not None and not strange:
-            yield _calibration(prepared, config, hardware)
+            yield from _calibration(prepared, config, hardware)
 
 
-def _calibration(prepared: Prepared, config: Config, hardware: Hardware) -> Finding:
+def _calibration(prepared: Prepared, config: Config, hardware: Hardware) -> Iterator[Finding]:
     name, settings = prepared.launch.name, settings_of(config)
+    said: list[str] = []
     try:
-        known = stored(prepared, settings, hardware.key())
-        earlier = known is None and _measured_before(name)
+        with Store.reading(say=said.append) as store:
+            known = stored(store, prepared, settings, hardware.key())
+            earlier = known is None and calibrations.any_of(store, name)
     except OSError as error:
-        return Finding("warning", f"calibration {name}", f"cannot be read: {error}")
-    return engine_findings.about_calibration(
+        yield Finding("warning", f"calibration {name}", f"cannot be read: {error}")
+        return
+    for sentence in said:
+        yield Finding("warning", "state", sentence, "the next start of the daemon mends it")
+    yield engine_findings.about_calibration(
         name, known, settings.budget, time.time(), earlier=earlier
     )
-
-
-def _measured_before(name: str) -> bool:
-    """Whether any calibration of a model of this name is kept."""
-    files = sorted((paths.cache() / "calibrations").glob("*.json"))[:_MOST_CALIBRATIONS]
-    kept = (store.load(file.stem) for file in files)
-    return any(one.model == name for one in kept if one is not None)
 
 
 def _daemon() -> tuple[list[Finding] | None, dict[str, Any] | None]:

@@ -1,12 +1,16 @@
-"""What happened, newest last: shown by `status`, written to the log."""
+"""What happened, newest last: shown by `status` and `logs`, written to the log, kept."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Literal, get_args
+
+from autospec.state.recorder import Recorder
+from autospec.state.store import Kept, Row, Store, Table
 
 _log = logging.getLogger("autospec")
 _KEPT = 200
@@ -27,12 +31,48 @@ class Event:
 
 @dataclass
 class Events:
-    """The last `_KEPT` of them. Texts may quote a child: they are cut, and made printable."""
+    """The last `_KEPT` of this life, and `earlier` ones of lives before.
+
+    Texts may quote a child: they are cut, and made printable. Any thread may add.
+    """
 
     kept: deque[Event] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    earlier: tuple[Event, ...] = ()
+    _recorder: Recorder | None = None
+
+    def keep_in(self, recorder: Recorder) -> None:
+        """From now on keep all of this life in the state file too, which has the `earlier`."""
+        self.earlier = tuple(recorded(recorder.store, most=_KEPT))
+        recorder.put(*map(_row, list(self.kept)))
+        self._recorder = recorder
 
     def add(self, text: str, *, model: str | None = None, level: Level = "info") -> None:
-        text = "".join(char if char.isprintable() else " " for char in text[:_LONGEST])
-        self.kept.append(Event(time.time(), level, model, text))
+        event = Event(time.time(), level, model, _printable(text))
+        self.kept.append(event)
+        if self._recorder is not None:
+            self._recorder.put(_row(event))
         prefix = f"{model}: " if model else ""
-        _log.log(logging.getLevelNamesMapping()[level.upper()], "%s%s", prefix, text)
+        _log.log(logging.getLevelNamesMapping()[level.upper()], "%s%s", prefix, event.text)
+
+
+def recorded(store: Store, model: str | None = None, most: int = 2000) -> list[Event]:
+    """The last events in the state file, of one model or of all, newest last."""
+    rows = store.newest(Table.EVENTS, model, most)
+    return [event for event in map(_event, reversed(rows)) if event is not None]
+
+
+def _row(event: Event) -> Row:
+    return Row(Table.EVENTS, event.model or "", json.dumps(asdict(event)), at=event.at)
+
+
+def _event(kept: Kept) -> Event | None:
+    try:
+        fields = json.loads(kept.document)
+        level, text = fields["level"], _printable(fields["text"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return Event(kept.at, level, kept.key or None, text) if level in get_args(Level) else None
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text[:_LONGEST])

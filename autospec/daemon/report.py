@@ -50,7 +50,8 @@ def report(
     pid: int,
     began: float,
 ) -> dict[str, Any]:
-    """The whole document. `began` is monotonic; `events` come newest last."""
+    """The whole document. `began` is monotonic; `events` come newest last, those of
+    this life apart from `earlier_events`."""
     return {
         "version": __version__,
         "daemon": {"pid": pid, "for_seconds": time.monotonic() - began, "config": config},
@@ -64,6 +65,7 @@ def report(
         "hardware": hardware,
         "models": models,
         "events": [asdict(event) for event in list(events.kept)[-_EVENTS:]],
+        "earlier_events": [asdict(event) for event in events.earlier[-_EVENTS:]],
     }
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
+import uuid
 from dataclasses import replace
 
 from autospec.config.schema import RetuneSection
-from autospec.daemon import memory
 from autospec.daemon.choose import Model, choose, cost_of, survival_of
-from autospec.daemon.memory import Learned
+from autospec.daemon.memory import Learned, Memory
 from autospec.daemon.retune import Decision, Observed, decide, due
 from autospec.daemon.setting import Setting
 from autospec.daemon.steering import Steering
@@ -26,15 +25,16 @@ SLOWER = 0.05
 class Tuner:
     """`reconsider` is called by the owner of the child; `decision` tells what it thought last.
 
-    With `remember`, what traffic taught is kept for the next start of the daemon.
+    With a `memory`, what traffic taught is kept for the next start of the daemon.
     """
 
-    def __init__(self, model: Model, settings: RetuneSection, *, remember: bool = True) -> None:
+    def __init__(self, model: Model, settings: RetuneSection, memory: Memory | None = None) -> None:
         self.model = model
         self.decision: Decision | None = None
         self.why_not_live: str | None = None
         self._settings = settings
-        self._remember = remember
+        self._memory = memory
+        self._epoch: tuple[Watch | None, str] = (None, "")
         self._asked: float | None = None
         self._restarts: list[float] = []
         self.steering: Steering | None = None
@@ -105,9 +105,10 @@ class Tuner:
         else:
             known = Learned(0, 0, 0.0, NOTHING, depth, busy)
         self.model = replace(self.model, learned=known)
-        if self._remember and not current.live and self.model.calibration is not None:
-            with contextlib.suppress(OSError):  # A full disk never stops serving.
-                memory.save(self.model.calibration.key, known)
+        if self._memory is not None and not current.live and self.model.calibration is not None:
+            if self._epoch[0] is not watch:
+                self._epoch = watch, uuid.uuid4().hex
+            self._memory.learn(self.model.calibration.key, self._epoch[1], known)
 
     def _rate(self, current: Setting, watch: Watch) -> float:
         """Tokens/s of the setting in force: predicted by what is known now, unless it measures

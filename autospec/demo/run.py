@@ -34,6 +34,7 @@ from autospec.engine.find import Engine
 from autospec.engine.launch import PLAIN, Endpoint, Launch, Speculation
 from autospec.engine.server import Server
 from autospec.errors import ServeError
+from autospec.state.store import Store
 
 CONTEXT = 1024
 TOKENS = 64
@@ -91,11 +92,12 @@ async def run_demo(
     model = config.models["demo"]
     prepared = prepare(engine, model.launch("demo"), {})
     settings = settings_of(config)
-    known = stored(prepared, settings, hardware)
-    if known is None:
-        say(f"calibrating for up to {scale.budget:.0f} s")
-    calibration = known or await obtain(prepared, settings, hardware, on_progress)
-    tuner = Tuner(Model(model, prepared.context, calibration), config.retune, remember=False)
+    with Store.open() as store:
+        known = stored(store, prepared, settings, hardware)
+        if known is None:
+            say(f"calibrating for up to {scale.budget:.0f} s")
+        calibration = known or await obtain(store, prepared, settings, hardware, on_progress)
+    tuner = Tuner(Model(model, prepared.context, calibration), config.retune)
     first = tuner.first()
     say(f"chosen before any traffic: {first.reason}")
     with tempfile.TemporaryDirectory(prefix="autospec-") as folder:

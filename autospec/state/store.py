@@ -128,7 +128,7 @@ class Store:
         def work(connection: sqlite3.Connection) -> None:
             for row in fitting:
                 connection.execute(
-                    f"INSERT OR REPLACE INTO {row.table} (key, name, at, document) "  # noqa: S608
+                    f"INSERT OR REPLACE INTO {row.table} (key, name, at, document) "
                     "VALUES (?, ?, ?, ?)",
                     (
                         _text(row.key),
@@ -145,7 +145,7 @@ class Store:
     def newest(self, table: Table, key: str | None = None, most: int = 1000) -> list[Kept]:
         """The last `most` rows, of one `key` or of all, the newest first."""
         of_key = "" if key is None else "WHERE key = ? "
-        query = f"SELECT key, name, at, document FROM {table} {of_key}ORDER BY id DESC LIMIT ?"  # noqa: S608
+        query = f"SELECT key, name, at, document FROM {table} {of_key}ORDER BY id DESC LIMIT ?"
         wanted = (most,) if key is None else (_text(key), most)
         rows: list[tuple[object, ...]] = self._database.read(
             lambda connection: connection.execute(query, wanted).fetchall(), []
@@ -162,7 +162,7 @@ class Store:
 def _sweep(connection: sqlite3.Connection, table: Table, key: str) -> None:
     limits = LIMITS[table]
     too_many = "ORDER BY id DESC LIMIT 1 OFFSET ?"
-    sizes = f"SELECT id, sum(length(document)) OVER (ORDER BY id DESC) AS so_far FROM {table}"  # noqa: S608
+    sizes = f"SELECT id, sum(length(document)) OVER (ORDER BY id DESC) AS so_far FROM {table}"
     for condition, wanted in (
         (
             f"key = ? AND id <= (SELECT id FROM {table} WHERE key = ? {too_many})",
@@ -175,7 +175,7 @@ def _sweep(connection: sqlite3.Connection, table: Table, key: str) -> None:
             (time.time() - limits.days * _DAY,),
         ),
     ):
-        connection.execute(f"DELETE FROM {table} WHERE {condition}", wanted)  # noqa: S608
+        connection.execute(f"DELETE FROM {table} WHERE {condition}", wanted)
 
 
 def _text(text: str) -> str:

@@ -38,7 +38,7 @@ def status(report: Json) -> RenderableType:
         parts += [Text(), Text(_starting(starting), style="yellow")]
     for model in report["models"]:
         parts += [Text(), _model(model)]
-    parts += [Text(), _events(report["events"])]
+    parts += [Text(), _events(report["events"], report["earlier_events"])]
     return Group(*parts)
 
 
@@ -166,14 +166,16 @@ def _calibration(calibration: Json | None) -> str:
     return words + (" (unsure: run autospec calibrate --force)" if calibration["unsure"] else "")
 
 
-def _events(events: list[Json]) -> RenderableType:
+def _events(events: list[Json], earlier: list[Json]) -> RenderableType:
+    """The last few of this life; while it is young, dimmed ones of lives before come on top."""
     table = Table.grid(padding=(0, 1))
-    for event in events[-_EVENTS:]:
-        clock = time.strftime("%H:%M:%S", time.localtime(event["at"]))
+    room = max(0, _EVENTS - len(events))
+    shown = [(event, "%d %b %H:%M", "dim") for event in earlier[max(0, len(earlier) - room) :]]
+    shown += [(event, "%H:%M:%S", _LEVELS[event["level"]]) for event in events[-_EVENTS:]]
+    for event, clock, style in shown:
+        when = time.strftime(clock, time.localtime(event["at"]))
         prefix = f"{event['model']}: " if event["model"] else ""
-        table.add_row(
-            Text(clock, style="dim"), Text(prefix + event["text"], style=_LEVELS[event["level"]])
-        )
+        table.add_row(Text(when, style="dim"), Text(prefix + event["text"], style=style))
     return table
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autospec.calibration import store
 from autospec.calibration.obtain import obtain, stored
 from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.result import Calibration
@@ -16,6 +15,7 @@ from autospec.calibration.run import Progress, Settings, undisturbed
 from autospec.engine.find import Engine, find_engine
 from autospec.engine.launch import Launch
 from autospec.errors import CalibrationError, ModelError
+from autospec.state.store import Row, Store, Table
 from autospec.tuning.cost import StepTime
 
 if TYPE_CHECKING:
@@ -33,7 +33,13 @@ def fake(fake_engine: FakeEngine, models: DemoModels, **launch: object) -> Prepa
 
 
 def run(prepared: Prepared, settings: Settings = SHORT) -> Calibration:
-    return asyncio.run(obtain(prepared, settings, "hardware"))
+    with Store.open() as store:
+        return asyncio.run(obtain(store, prepared, settings, "hardware"))
+
+
+def stored_now(prepared: Prepared, settings: Settings, hardware: str) -> Calibration | None:
+    with Store.open() as store:
+        return stored(store, prepared, settings, hardware)
 
 
 def test_every_batch_is_measured_at_depth_0_and_some_at_depth(
@@ -50,15 +56,15 @@ def test_what_was_measured_is_found_again_and_only_for_the_same_question(
     fake_engine: FakeEngine, models: DemoModels
 ) -> None:
     prepared = fake(fake_engine, models)
-    assert stored(prepared, SHORT, "hardware") is None
+    assert stored_now(prepared, SHORT, "hardware") is None
     found = run(prepared)
-    assert stored(prepared, SHORT, "hardware") == found
-    assert stored(prepared, SHORT, "other hardware") is None
-    assert stored(prepared, Settings(max_draft=5, depths=(64,)), "hardware") is None
+    assert stored_now(prepared, SHORT, "hardware") == found
+    assert stored_now(prepared, SHORT, "other hardware") is None
+    assert stored_now(prepared, Settings(max_draft=5, depths=(64,)), "hardware") is None
     flags = fake(fake_engine, models, extra=("-t", "1"))
-    assert stored(flags, SHORT, "hardware") is None
+    assert stored_now(flags, SHORT, "hardware") is None
     other = fake(fake_engine, models, model=models.draft_one_dropped)
-    assert stored(other, SHORT, "hardware") is None
+    assert stored_now(other, SHORT, "hardware") is None
 
 
 def test_a_model_moved_to_another_folder_keeps_its_calibration(
@@ -67,18 +73,20 @@ def test_a_model_moved_to_another_folder_keeps_its_calibration(
     found = run(fake(fake_engine, models))
     moved = tmp_path / "elsewhere.gguf"
     moved.symlink_to(models.draft)
-    assert stored(fake(fake_engine, models, model=moved), SHORT, "hardware") == found
+    assert stored_now(fake(fake_engine, models, model=moved), SHORT, "hardware") == found
 
 
-def test_a_corrupt_calibration_is_set_aside_and_made_anew(
-    fake_engine: FakeEngine, models: DemoModels
+@pytest.mark.parametrize("document", ["{", "[]", '{"format": 99}', "[" * 99_999])
+def test_a_calibration_that_cannot_be_understood_is_made_anew(
+    fake_engine: FakeEngine, models: DemoModels, document: str
 ) -> None:
     prepared = fake(fake_engine, models)
-    path = store.save(run(prepared))
-    path.write_text(path.read_text()[:100])
-    assert stored(prepared, SHORT, "hardware") is None
-    assert path.with_suffix(".corrupt").exists()
+    key = run(prepared).key
+    with Store.open() as store:
+        store.put(Row(Table.CALIBRATIONS, key, document))
+    assert stored_now(prepared, SHORT, "hardware") is None
     assert run(prepared).target
+    assert stored_now(prepared, SHORT, "hardware") is not None
 
 
 def test_a_budget_that_ends_early_says_what_it_left_out(
@@ -142,7 +150,8 @@ def test_a_plain_step_that_measures_dearer_than_a_wider_batch_is_not_believed() 
 def test_progress_is_told_and_never_goes_back(fake_engine: FakeEngine, models: DemoModels) -> None:
     told: list[Progress] = []
     prepared = fake(fake_engine, models)
-    asyncio.run(obtain(prepared, SHORT, "hardware", told.append))
+    with Store.open() as store:
+        asyncio.run(obtain(store, prepared, SHORT, "hardware", told.append))
     shares = [step.share for step in told]
     assert shares == sorted(shares)
     assert any("depth 64" in step.what for step in told)
@@ -154,7 +163,7 @@ def test_a_real_pair_is_calibrated_and_its_rounds_are_heard(
 ) -> None:
     launch = Launch("m", model=models.draft, draft=models.draft_three_dropped, context=512)
     settings = Settings(budget=300.0, max_draft=4, depths=(64,))
-    found = asyncio.run(obtain(prepare(engine, launch, {}), settings, "hardware"))
+    found = run(prepare(engine, launch, {}), settings)
     times = {(step.depth, step.batch): step.ms for step in found.target}
     assert {(0, batch) for batch in range(1, 6)} <= set(times)
     assert times[0, 5] > times[0, 1]
@@ -176,6 +185,7 @@ def test_the_real_benchmark_leaves_nothing_behind_when_interrupted(
     async def interrupt() -> None:
         task = asyncio.create_task(
             obtain(
+                Store.open(),
                 prepared,
                 SHORT,
                 "hardware",

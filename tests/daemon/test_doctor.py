@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from autospec import __version__, paths
+from autospec.calibration import store as calibrations
 from autospec.calibration.result import Calibration
 from autospec.config.values import Address
 from autospec.daemon import doctor
@@ -21,6 +22,7 @@ from autospec.daemon.findings import Finding, Folder, about_daemon, about_folder
 from autospec.engine.capabilities import capabilities
 from autospec.hardware.gpu import EngineDevice, Gpu
 from autospec.hardware.snapshot import Hardware, snapshot
+from autospec.state.store import Row, Store, Table, state_file
 from autospec.tuning.cost import StepTime
 from autospec.ui.doctor import summary
 
@@ -333,9 +335,21 @@ def test_a_calibration_of_other_conditions_is_told_from_none_at_all(
     visit: Callable[..., Examination],
 ) -> None:
     assert "not measured yet" in only(visit(), "calibration chat").sentence
-    doctor.store.save(CALIBRATION)
-    (paths.cache() / "calibrations/junk.json").write_text("{")
+    with Store.open() as store:
+        calibrations.save(store, CALIBRATION)
+        store.put(Row(Table.CALIBRATIONS, "junk", "{"))
     assert "others now" in only(visit(), "calibration chat").sentence
+
+
+def test_a_state_file_that_cannot_be_used_is_told_and_left_alone(
+    visit: Callable[..., Examination],
+) -> None:
+    paths.private(paths.state())
+    state_file().write_bytes(b"junk" * 999)
+    found = visit()
+    assert "no database" in only(found, "state", "warning").sentence
+    assert "not measured yet" in only(found, "calibration chat").sentence
+    assert state_file().read_bytes() == b"junk" * 999
 
 
 def report(engine: Engine, **model: Any) -> dict[str, Any]:
@@ -418,4 +432,4 @@ def test_the_real_engine_and_models_are_found_sound(
     assert "not smaller" in only(found, "model swapped", "warning").sentence
     assert "draft-simple" in only(found, "speculation").sentence
     assert only(found, "benchmark").level == "ok"
-    assert not (paths.cache() / "calibrations").exists()
+    assert not state_file().exists()

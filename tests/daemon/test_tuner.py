@@ -35,7 +35,7 @@ def tuner(**config: Any) -> Tuner:
     )
     fields = {"path": "t.gguf", "draft": "d.gguf", "context": 4096, **config}
     model = Model(ModelConfig(**fields), 4096, calibration)
-    return Tuner(model, RetuneSection(after=0.001), remember=False)
+    return Tuner(model, RetuneSection(after=0.001))
 
 
 def traffic(ms_a_token: float, *, idle: bool = True) -> Watch:

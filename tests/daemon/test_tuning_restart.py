@@ -11,11 +11,14 @@ from supervised import Nursery, charge_of, supervised
 
 from autospec.calibration.result import Calibration
 from autospec.config.schema import ModelConfig, RetuneSection
-from autospec.daemon import memory, retune, supervisor
+from autospec.daemon import retune, supervisor
 from autospec.daemon.choose import Model
 from autospec.daemon.lifecycle import Phase
+from autospec.daemon.memory import Memory
 from autospec.daemon.tuner import Tuner
 from autospec.engine.launch import Endpoint
+from autospec.state.recorder import Recorder
+from autospec.state.store import Store
 from autospec.tuning.cost import StepTime
 from autospec.tuning.observations import Round
 
@@ -55,9 +58,9 @@ def endpoint(free_port: int) -> Endpoint:
     return Endpoint(port=free_port)
 
 
-def tuner_of(**settings: float) -> Tuner:
+def tuner_of(memory: Memory | None = None, **settings: float) -> Tuner:
     config = ModelConfig(**PAIR, context=4096)
-    return Tuner(Model(config, 4096, optimistic()), RetuneSection(after=0.1, **settings))
+    return Tuner(Model(config, 4096, optimistic()), RetuneSection(after=0.1, **settings), memory)
 
 
 async def talk(endpoint: Endpoint, *, tokens: int, times: int = 1) -> None:
@@ -96,7 +99,9 @@ def test_a_draft_that_fails_in_real_traffic_is_dropped_once_and_only_when_idle(
     fake_engine: FakeEngine, endpoint: Endpoint
 ):
     fake_engine.script_server(survival=[0.0] * DRAFTED)
-    tuner = tuner_of()
+    recorder = Recorder(Store.open())
+    memory = Memory(recorder)
+    tuner = tuner_of(memory)
 
     async def main() -> None:
         async with supervised(
@@ -121,10 +126,14 @@ def test_a_draft_that_fails_in_real_traffic_is_dropped_once_and_only_when_idle(
             assert starts(fake_engine) == [True, False]
 
     asyncio.run(main())
-    learned = memory.load("k")
+    assert recorder.flush()
+    # The plain child's epoch knows acceptance from the one before.
+    for learned in memory.epochs("k"):
+        assert learned.counters.accepted == 0
+        assert learned.counters.drafts >= 50
+    learned = memory.learned("k")
+    assert recorder.close()
     assert learned is not None
-    assert learned.counters.accepted == 0
-    assert learned.counters.drafts >= 50
     model = Model(ModelConfig(**PAIR, context=4096), 4096, optimistic(), learned)
     assert not Tuner(model, RetuneSection()).first().speculation.on
 

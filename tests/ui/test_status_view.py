@@ -81,6 +81,10 @@ REPORT: dict[str, Any] = {
     },
     "starting": None,
     "models": [MODEL],
+    "earlier_events": [
+        {"at": 0.0, "level": "error", "model": None, "text": f"long ago {turn}"}
+        for turn in range(9)
+    ],
     "events": [{"at": 0.0, "level": "warning", "model": "coder", "text": "something happened"}],
 }
 
@@ -111,8 +115,11 @@ def test_a_reader_sees_setting_source_reason_and_gain() -> None:
         "1.50x predicted, 1.43x measured",
         "A GPU; unnamed GPU; A CPU, 8 cores; 64 GiB",
         "something happened",
+        "long ago 8",
+        "long ago 4",
     ):
         assert words in text
+    assert "long ago 3" not in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
