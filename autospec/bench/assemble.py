@@ -21,6 +21,7 @@ from autospec.config.schema import Config
 from autospec.daemon.app import settings_of
 from autospec.engine.find import Engine
 from autospec.errors import UsageError
+from autospec.state.store import Store
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,9 @@ async def subject_of(
     model = config.models[name]
     prepared = prepare(engine, model.launch(name), config.engine.environment)
     settings = settings_of(config)
-    known = stored(prepared, settings, hardware)
-    calibration = known or await obtain(prepared, settings, hardware, on_progress)
+    with Store.open() as store:
+        known = stored(store, prepared, settings, hardware)
+        calibration = known or await obtain(store, prepared, settings, hardware, on_progress)
     return Subject(config, model, prepared, calibration), known is not None
 
 

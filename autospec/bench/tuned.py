@@ -44,7 +44,7 @@ class TunedArm:
         self._live = live
         context, calibration = subject.prepared.context, subject.calibration
         model = Model(subject.model, context, calibration, live=live)
-        self._tuner = Tuner(model, subject.config.retune, remember=False)
+        self._tuner = Tuner(model, subject.config.retune)
         self._listener = _Listener(self._tuner)
         self._setting: Setting | None = None
         self._supervisor: Supervisor | None = None

@@ -49,7 +49,7 @@ def tuner_of(models: DemoModels) -> Tuner:
     )
     config = ModelConfig(path=str(models.draft), draft=str(models.draft_one_dropped), context=512)
     model = Model(config, 512, calibration, live=True)
-    return Tuner(model, RetuneSection(after=3600), remember=False)
+    return Tuner(model, RetuneSection(after=3600))
 
 
 async def serving(
