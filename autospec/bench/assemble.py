@@ -74,13 +74,15 @@ async def subject_of(
     name: str,
     hardware: str,
     on_progress: Callable[[Progress], None],
+    *,
+    anew: bool = False,
 ) -> tuple[Subject, bool]:
-    """The pair with its calibration, measured now if it is not known, and whether it was."""
+    """The pair with its calibration, and whether that was known; with `anew` it is measured."""
     model = config.models[name]
     prepared = prepare(engine, model.launch(name), config.engine.environment)
     settings = settings_of(config)
     with Store.open() as store:
-        known = stored(store, prepared, settings, hardware)
+        known = None if anew else stored(store, prepared, settings, hardware)
         calibration = known or await obtain(store, prepared, settings, hardware, on_progress)
     return Subject(config, model, prepared, calibration), known is not None
 

@@ -120,7 +120,8 @@ class _Listener:
         self._session: LiveSession | None = None
         self._reader: RoundReader | None = None
         self._heard: list[dict[str, Any]] = []
-        self._costs: dict[tuple[int, int, int], RoundCost] = {}
+        self._costs: dict[tuple[int, int], RoundCost] = {}
+        self._costs_of: Model | None = None
 
     def refuse_live(self, reason: str) -> Setting:
         return self._tuner.refuse_live(reason)
@@ -163,10 +164,10 @@ class _Listener:
 
     def _cost(self, one: LiveRound) -> RoundCost:
         """What the tuner reckons with, at the depth and load of the round."""
-        depth = one.depth // _DEPTH_STEP * _DEPTH_STEP
-        model = self._tuner.model
-        key = (id(model), depth, one.busy)
+        depth, model = one.depth // _DEPTH_STEP * _DEPTH_STEP, self._tuner.model
+        if model is not self._costs_of:
+            self._costs_of, self._costs = model, {}
+        key = (depth, one.busy)
         if key not in self._costs:
-            self._costs = {known: c for known, c in self._costs.items() if known[0] == id(model)}
             self._costs[key] = cost_of(model, Basis(depth, one.busy))
         return self._costs[key]

@@ -63,7 +63,7 @@ def _slots(context: click.Context, parameter: click.Parameter, text: str | None)
     type=click.Choice(["good", "one-dropped", "poor"]),
     help="The demo's pair with this draft, without a configuration.",
 )
-@click.option("--fresh", is_flag=True, help="Begin anew instead of going on.")
+@click.option("--fresh", is_flag=True, help="Begin anew, calibration included.")
 @click.option("--html", "html_file", type=_FILE, help="Write a page that needs nothing else.")
 @click.option("--png", "png_file", type=_FILE, help="Draw pictures (needs the extra bench).")
 @click.option("--replay", "replay_file", type=_FILE, help="Play on a recorded cost curve instead.")
@@ -224,11 +224,11 @@ def _measure(
 
     async def measured() -> dict[str, Any]:
         with calibration_bar(console) as on_progress:
-            subject, cached = await subject_of(found, config, name, hardware.key(), on_progress)
+            subject, cached = await subject_of(
+                found, config, name, hardware.key(), on_progress, anew=fresh
+            )
             order = order_of(suite, wishes, subject.prepared)
             journal = Journal(journal_key(subject, order))
-            if fresh:
-                journal.forget()
             if journal.records:
                 console.print(f"going on after {len(journal.records)} records", highlight=False)
             done = await run(subject, order, journal, on_progress)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import tomli_w
 
+from autospec.bench.arms import default_speculation, serve
 from autospec.bench.asking import Answer, ArmResult, compare, diverged, paired_ratio, summary
 from autospec.bench.stats import Interval
 from autospec.calibration.obtain import obtain, stored
@@ -28,10 +29,8 @@ from autospec.daemon.retune import Decision
 from autospec.daemon.setting import Setting
 from autospec.daemon.supervisor import Charge, Supervisor
 from autospec.daemon.tuner import Tuner
-from autospec.engine.arguments import server_argv
-from autospec.engine.capabilities import DRAFT_SIMPLE
 from autospec.engine.find import Engine
-from autospec.engine.launch import PLAIN, Endpoint, Launch, Speculation
+from autospec.engine.launch import PLAIN, Endpoint
 from autospec.engine.server import Server
 from autospec.errors import ServeError
 from autospec.state.store import Store
@@ -40,7 +39,6 @@ CONTEXT = 1024
 TOKENS = 64
 _SEED = 17
 _SETTLE_SECONDS = 15.0
-_USUAL_N_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,8 @@ async def run_demo(
         sockets = Path(folder)
         async with (
             _supervised(prepared, tuner, sockets / "tuned.sock") as supervisor,
-            await _server(prepared, PLAIN, sockets / "plain.sock") as plain,
-            await _server(prepared, _default(engine), sockets / "default.sock") as default,
+            await serve(prepared, PLAIN, sockets / "plain.sock") as plain,
+            await serve(prepared, default_speculation(engine), sockets / "default.sock") as default,
         ):
             say("learning from prompts that are not compared later")
             texts = [prompt.text for prompt in prompts("learning")]
@@ -163,31 +161,6 @@ def _outcome(
 
 def _share(what: str, done: int, whole: int) -> Progress:
     return Progress(f"{what}: {done} of {whole} prompts", done / whole)
-
-
-def _default(engine: Engine) -> Speculation:
-    """What the engine does with a draft model when nobody chooses: its own default numbers."""
-    defaults = engine.capabilities.defaults
-    return Speculation(
-        (DRAFT_SIMPLE,),
-        n_max=defaults.n_max or _USUAL_N_MAX,
-        n_min=defaults.n_min or 0,
-        p_min=defaults.p_min or 0.0,
-    )
-
-
-async def _server(prepared: Prepared, speculation: Speculation, socket: Path) -> Server:
-    """A server that is ready, on `socket`."""
-    endpoint = Endpoint(socket=socket)
-    launch: Launch = prepared.launch
-    argv = server_argv(prepared.engine, launch, speculation, endpoint)
-    server = await Server.start(argv, prepared.env, endpoint)
-    try:
-        await server.ready(within=prepared.load_seconds)
-    except BaseException:
-        await asyncio.shield(server.stop(grace=1.0))
-        raise
-    return server
 
 
 @contextlib.asynccontextmanager
