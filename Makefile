@@ -1,6 +1,7 @@
 # make demo   set everything up and run the demo       make test   set everything up, check all
 # make lint   format, lint, types, layers              make clean  remove what make made here
 # make fuzz   hostile input, 50 times as much as in a test run
+# make systemd-test   boot a small Debian with a real systemd and try the service (as root)
 #
 # ENGINE=PATH uses a llama-server (or its folder) that you have; without one, llama.cpp is built
 # once (about 14 minutes on 2 cores) and kept in ~/.cache/autospec. PYTHON=... picks a Python.
@@ -16,11 +17,11 @@ HELPERS := $(wildcard tests/*.py)
 FIND_ENGINE := $(BIN)/python autospec/demo/build_engine.py $(if $(ENGINE),--engine "$(ENGINE)")
 WITH_ENGINE = engine=$$($(FIND_ENGINE)) || exit 1; export AUTOSPEC_ENGINE="$$engine";
 
-.PHONY: demo test lint fuzz clean help
+.PHONY: demo test lint fuzz systemd-test clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,6s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+	@sed -n '1,7s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -57,6 +58,11 @@ test: $(VENV)/installed lint
 
 fuzz: $(VENV)/installed
 	@$(BIN)/python -m pytest -m fuzz --hypothesis-profile=long $(PYTEST_ARGS)
+
+# The machine is made once (some 500 MB in the cache); after that `make test` tries it as well.
+systemd-test: $(VENV)/installed
+	@$(BIN)/python tests/systemd/machine.py
+	@$(WITH_ENGINE) $(BIN)/python -m pytest -m systemd tests/systemd $(PYTEST_ARGS)
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -6,6 +6,7 @@ nothing to do say so; doing a plan twice is doing it once.
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import shutil
@@ -104,7 +105,13 @@ def uninstall_plan(scope: Scope, *, purge: bool) -> list[Step]:
             "stop it, now and at boot",
             argv=scope.systemctl("disable", "--now", UNIT),
             may_fail=found[UNIT] is None,
-        )
+        ),
+        Step(
+            "run",
+            "forget how it ended",
+            argv=scope.systemctl("reset-failed", UNIT),
+            may_fail=True,
+        ),
     ]
     if purge:
         kinds = ("cache", "runtime") if scope.user else ("state", "cache", "runtime")
@@ -119,8 +126,6 @@ def uninstall_plan(scope: Scope, *, purge: bool) -> list[Step]:
     steps.append(
         Step("run", "let systemd read its units again", argv=scope.systemctl("daemon-reload"))
     )
-    forget = scope.systemctl("reset-failed", UNIT)
-    steps.append(Step("run", "forget how it ended", argv=forget, may_fail=True))
     if scope.config.exists():
         steps.append(Step("keep", f"your configuration stays: {scope.config}", scope.config))
     return steps
@@ -176,8 +181,9 @@ def _do(step: Step) -> None:
     elif step.kind == "remove":
         assert step.path is not None
         step.path.unlink(missing_ok=True)
-        if step.path.parent.name == f"{UNIT}.d" and not any(step.path.parent.iterdir()):
-            step.path.parent.rmdir()
+        with contextlib.suppress(OSError):  # other files are in it, or it never was
+            own = step.path.name == UNIT
+            (step.path.with_name(f"{UNIT}.d") if own else step.path.parent).rmdir()
     elif step.kind == "run":
         ran = subprocess.run(
             step.argv, capture_output=True, text=True, timeout=_SECONDS, check=False

@@ -118,9 +118,9 @@ def test_removing_it_leaves_the_configuration_and_files_of_others(
     assert scope.config.exists()
     assert systemctl()[-4:] == [
         "disable --now autospec.service",
+        "reset-failed autospec.service",
         "clean --what=state --what=cache --what=runtime autospec.service",
         "daemon-reload",
-        "reset-failed autospec.service",
     ]
     own.unlink()
     assert kinds(uninstall_plan(scope, purge=True)) == ["keep"]

@@ -62,7 +62,7 @@ def test_systemd_is_told_and_watches(unit: Path) -> None:
     assert told["Type"] == "notify"
     assert told["NotifyAccess"] == "main"
     assert int(told["WatchdogSec"].removesuffix("s")) < LONGEST_PAUSE
-    assert told["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert "kill -HUP $MAINPID" in told["ExecReload"]
 
 
 def test_the_gpu_file_opens_what_the_unit_shuts_and_nothing_else() -> None:
