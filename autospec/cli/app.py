@@ -76,8 +76,15 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     except AutospecError as error:
-        click.echo(f"error: {error}", err=True)
-        if error.hint:
-            click.echo(f"  try: {error.hint}", err=True)
+        _tell(error)
         return error.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _tell(error: AutospecError) -> None:
+    import logging
+
+    from autospec.ui.logs import natural_form, told
+
+    text = f"error: {error}" + (f"\n  try: {error.hint}" if error.hint else "")
+    click.echo(told(text, logging.ERROR, natural_form()), err=True)

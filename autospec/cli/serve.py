@@ -14,16 +14,26 @@ import click
 @click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
 @click.option("--engine", type=click.Path(path_type=Path), help="llama-server, or its folder.")
 @click.option("--no-calibrate", is_flag=True, help="Do not measure now; use what is known.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["human", "journal", "json"]),
+    help="How the log is written; by default by where it goes.",
+)
+@click.option("--log-children", is_flag=True, help="What llama-server prints comes too.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
-    config: Path | None, engine: Path | None, no_calibrate: bool, arguments: tuple[str, ...]
+    config: Path | None,
+    engine: Path | None,
+    no_calibrate: bool,
+    log_format: str | None,
+    log_children: bool,
+    arguments: tuple[str, ...],
 ) -> None:
     """Run llama-server, tuned and watched.
 
     ARGUMENTS, after --, are llama-server's own: they replace the configuration file.
     """
     import asyncio
-    import faulthandler
 
     from rich.console import Console
 
@@ -33,13 +43,15 @@ def command(
     from autospec.ui import logs
     from autospec.ui.progress import calibration_bar
 
-    faulthandler.enable()  # a watchdog's SIGABRT leaves in the log where it hung
-    logs.to_stderr()
+    form = logs.Form(log_format) if log_format else logs.natural_form()
+    logs.to_stderr(form, children=log_children)
     if arguments:
         loaded, origin = config_of_arguments(arguments), "command line"
     else:
         path = find_config(config)
         loaded, origin = load(path), str(path)
-    with calibration_bar(Console(stderr=True)) as on_progress:
+    terminal = None if form is logs.Form.HUMAN else False
+    with calibration_bar(Console(stderr=True, force_terminal=terminal)) as on_progress:
         options = Options(engine, not no_calibrate, on_progress)
-        asyncio.run(Daemon(loaded, origin, options).run())
+        with logs.errors_as(form):
+            asyncio.run(Daemon(loaded, origin, options).run())

@@ -12,6 +12,9 @@ from pathlib import Path
 from autospec import paths
 from autospec.errors import AutospecError
 
+_log = logging.getLogger("autospec.child")
+"""Silent unless the user wants the children's lines in the daemon's log too."""
+
 _BYTES = 4 << 20
 _LONGEST_LINE = 4000
 
@@ -27,9 +30,10 @@ class _PrivateFile(RotatingFileHandler):
 
 
 class ChildLog:
-    """Call it with each line; `close` it."""
+    """The lines of the child `name`. Call it with each; `close` it."""
 
-    def __init__(self, handler: RotatingFileHandler) -> None:
+    def __init__(self, name: str, handler: RotatingFileHandler) -> None:
+        self._name = name
         self._handler = handler
 
     @staticmethod
@@ -48,11 +52,15 @@ class ChildLog:
                 hint="let XDG_STATE_HOME name a folder that you may write to",
             ) from error
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        return cls(handler)
+        return cls(name, handler)
 
     def __call__(self, line: str) -> None:
         text = line[:_LONGEST_LINE]
         self._handler.handle(logging.LogRecord("llama", logging.INFO, "", 0, text, None, None))
+        if _log.isEnabledFor(logging.INFO):
+            said = "".join(char if char.isprintable() else " " for char in text)
+            extra = {"model": self._name, "said": said}
+            _log.info("%s | %s", self._name, said, extra=extra)
 
     def close(self) -> None:
         self._handler.close()

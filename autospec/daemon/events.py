@@ -52,7 +52,9 @@ class Events:
         if self._recorder is not None:
             self._recorder.put(_row(event))
         prefix = f"{model}: " if model else ""
-        _log.log(logging.getLevelNamesMapping()[level.upper()], "%s%s", prefix, event.text)
+        number = logging.getLevelNamesMapping()[level.upper()]
+        fields = {"model": model, "said": event.text}
+        _log.log(number, "%s%s", prefix, event.text, extra=fields)
 
 
 def recorded(store: Store, model: str | None = None, most: int = 2000) -> list[Event]:

@@ -212,7 +212,7 @@ def run(
     fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str]]:
     """Run `autospec serve` here and return its exit code and what it printed."""
-    monkeypatch.setattr(logs, "to_stderr", lambda: None)
+    monkeypatch.setattr(logs, "to_stderr", lambda form, children: None)
 
     def ran(*arguments: str, engine: Path = fake_engine.folder) -> tuple[int, str]:
         code = main(["serve", "--engine", str(engine), "--no-calibrate", *arguments])
