@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -93,6 +93,10 @@ def _keys(config: Config) -> Iterator[Finding]:
 
 def _addresses(config: Config) -> Iterator[Finding]:
     listen: Location = ("server", "listen")
+    if config.server.front_door:
+        own = {name: model.listen for name, model in config.models.items() if model.listen}
+        yield from _taken([(None, config.server.listen), *own.items()], config)
+        return
     following = [name for name, model in config.models.items() if model.listen is None]
     if config.server.listen.socket and len(following) > 1:
         for name in following[1:]:
@@ -109,14 +113,22 @@ def _addresses(config: Config) -> Iterator[Finding]:
             yield Finding(
                 ("models", name), f"no port is left above {config.server.listen}", "a lower port"
             )
-    for (first, one), (second, other) in combinations(addresses.items(), 2):
-        if _same(one, other):
-            place: Location = ("models", second, "listen")
+    yield from _taken([*addresses.items()], config)
+
+
+def _taken(addresses: Sequence[tuple[str | None, Address]], config: Config) -> Iterator[Finding]:
+    """Whose address (None: of all models) is that of somebody before."""
+    listen: Location = ("server", "listen")
+    for (first, one), (second, other) in combinations(addresses, 2):
+        if second is not None and _same(one, other):
+            table: Location = ("models", second)
+            place: Location = (*table, "listen")
+            before: Location = ("models", first, "listen") if first else listen
             yield Finding(
-                place if config.models[second].listen else ("models", second),
-                f"{other} is taken by models.{first}",
+                place if config.models[second].listen else table,
+                f"{other} is taken by {f'models.{first}' if first else 'server.listen'}",
                 "an address of its own",
-                relies_on=(listen, ("models", first, "listen"), place),
+                relies_on=(listen, before, place),
             )
 
 

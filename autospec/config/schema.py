@@ -151,6 +151,9 @@ Repository = Annotated[
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 
+Names = Annotated[
+    tuple[Annotated[str, StringConstraints(pattern=r"^\S+$")], ...], BeforeValidator(_list)
+]
 Thresholds = Annotated[
     tuple[Share, ...], Field(min_length=1, max_length=MOST_DRAFTED), BeforeValidator(_list)
 ]
@@ -185,8 +188,31 @@ class ServerSection(Section):
     """Where the models are reached."""
 
     listen: ListenAddress = Address("127.0.0.1", 8080)
-    """Address of the first model. The others take the next ports, in the order of this file
-    (a disabled model keeps its port), unless they name one of their own."""
+    """The address for clients. A request's `model` says which one it is for; paths under
+    /upstream/NAME/ reach the model NAME whatever they ask."""
+
+    front_door: bool = True
+    """Stand between clients and children: requests wait while a child is away, and one that it
+    could not begin to answer goes to the next. false: every child listens by itself, the first
+    one at `listen`, the others at the next ports in the order of this file (a disabled model
+    keeps its port) unless they name one of their own; the options below have no effect then."""
+
+    wait: Duration = 120.0
+    """How long a request waits for a model that is not there."""
+
+    max_body: int = Field(256 << 20, ge=1 << 10, le=1 << 40)
+    """Most bytes of a request's body. Large ones are kept in a temporary file meanwhile."""
+
+    remote_images: bool = True
+    """Let requests name images, sounds and files by an address that the engine then fetches.
+    false: refuse those; they have to be part of the request."""
+
+    allowed_hosts: Names = Field((), examples=[["gpu-box.lan"]])
+    """Names under which clients may ask, beside localhost, IP addresses and the name in
+    `listen`; a reverse proxy's, for example. "*": any."""
+
+    allowed_origins: Names = Field((), examples=[["http://localhost:3000"]])
+    """Origins of web pages that may ask from a browser. "*": any."""
 
     api_key_file: KeyFile | None = Field(None, examples=["~/.config/autospec/api-keys"])
     """File with the keys that clients must show, one a line. Required for any address that
@@ -231,7 +257,7 @@ class ModelConfig(Section):
     """Hugging Face repository of the draft model, in place of `draft`."""
 
     listen: ListenAddress | None = Field(None, examples=["127.0.0.1:9000"])
-    """Address of this model, where it shall not follow from [server]."""
+    """An address for this model alone, beside the one in [server]."""
 
     context: int = Field(0, ge=0, le=100_000_000)
     """Context in tokens, for all slots together. 0: as long as the model was trained for."""
@@ -322,12 +348,29 @@ class Config(Section):
     def enabled_models(self) -> dict[str, ModelConfig]:
         return {name: model for name, model in self.models.items() if model.enabled}
 
+    def doors(self) -> dict[Address, str | None]:
+        """Where the front door listens for clients; an address may be of one model alone."""
+        own: dict[Address, str | None] = {
+            model.listen: name for name, model in self.enabled_models().items() if model.listen
+        }
+        return {self.server.listen: None} | own
+
     def address(self, name: str) -> Address:
-        """Where the model `name` is reached."""
+        """Where clients reach the model `name`."""
         return self.addresses()[name]
 
     def addresses(self) -> dict[str, Address]:
-        """Where each model is reached, disabled ones included.
+        """Where clients reach each model, disabled ones included.
+
+        With the front door that is its address, or the model's own.
+        """
+        if not self.server.front_door:
+            return self.own_addresses()
+        listen = self.server.listen
+        return {name: model.listen or listen for name, model in self.models.items()}
+
+    def own_addresses(self) -> dict[str, Address]:
+        """Where each child listens when there is no front door, disabled ones included.
 
         The first model without an address of its own takes [server].listen, the others the
         ports above it that nobody names.

@@ -210,7 +210,7 @@ class Daemon:
         live = calibration is not None and self._may_steer(name, prepared)
         model = Model(config.models[name], prepared.context, calibration, learned, live=live)
         tuner = Tuner(model, config.retune, self._memory)
-        endpoint = config.address(name).endpoint(config.server.api_key_file)
+        endpoint = config.own_addresses()[name].endpoint(config.server.api_key_file)
         load_seconds = config.engine.start_timeout or prepared.load_seconds
         charge = Charge(prepared.engine, prepared.launch, endpoint, prepared.env, load_seconds)
         log = self._logs.enter_context(contextlib.closing(ChildLog.open(name)))

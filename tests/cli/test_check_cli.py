@@ -28,7 +28,7 @@ def test_a_sound_file_exits_with_0_and_says_where_models_are_reached(
     assert capsys.readouterr().out == (
         f"{file}: no faults\n"
         "  chat: http://127.0.0.1:8080\n"
-        "  off: http://127.0.0.1:8081 (disabled)\n"
+        "  off: http://127.0.0.1:8080 (disabled)\n"
     )
 
 

@@ -1,0 +1,1 @@
+"""The front door: one stable address before children that come and go."""
