@@ -54,7 +54,7 @@ class Real:
         return [line[6:] for line in text.splitlines() if line.startswith("data: ")]
 
     async def busy(self) -> bool:
-        return any(slot.busy for slot in await self.server.slots())
+        return any(slot.processing for slot in await self.server.slots())
 
 
 Checked = Callable[[Real], Coroutine[Any, Any, None]]
