@@ -119,10 +119,9 @@ async def stream(path: str) -> tuple[int, float, float]:
 
 async def burst(path: str, streams: int) -> tuple[float, list[float]]:
     """All streams at once: events a second of all together, times to first events."""
-    began = time.perf_counter()
     results = await asyncio.gather(*(stream(path) for _ in range(streams)))
-    total = sum(count for count, _, _ in results)
-    return total / (time.perf_counter() - began), [first for _, first, _ in results]
+    rate = sum((count - 1) / seconds for count, _, seconds in results)
+    return rate, [first for _, first, _ in results]
 
 
 async def lone(path: str, times: int) -> list[float]:
@@ -164,7 +163,7 @@ def measure(streams: int, tokens: int, rate: float, rounds: int, alone: int) -> 
         for path in (paced, quick, door, quick_door):
             wait_for(path)
         watched = psutil.Process(front.pid)
-        found = run(streams, rounds, paced, door, psutil.Process(server.pid), watched)
+        found = run(streams, tokens, rounds, paced, door, psutil.Process(server.pid), watched)
         found |= firsts(alone, quick, quick_door)
         found |= {"rss_mb": watched.memory_info().rss / 1e6, "descriptors": watched.num_fds()}
         for process in (server, instant, front, quick_front):
@@ -175,6 +174,7 @@ def measure(streams: int, tokens: int, rate: float, rounds: int, alone: int) -> 
 
 def run(
     streams: int,
+    tokens: int,
     rounds: int,
     paced: Path,
     door: Path,
@@ -190,7 +190,7 @@ def run(
         before, other, began = busy(front), busy(server) + busy(client), time.perf_counter()
         through, first = asyncio.run(burst(str(door), streams))
         seconds = time.perf_counter() - began
-        costs.append((busy(front) - before) / (through * seconds) * 1e6)
+        costs.append((busy(front) - before) / (streams * tokens) * 1e6)
         others.append((busy(server) + busy(client) - other) / seconds)
         ratios.append(through / direct)
         rates.append(through)

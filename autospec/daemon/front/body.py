@@ -37,14 +37,15 @@ class Body:
 
     async def take(self, part: bytes) -> None:
         """Add a part; Refused where there is no room for it."""
-        self.size += len(part)
-        if self._file is None and self.size <= SMALL and self._room.lend_memory(len(part)):
-            self._kept += len(part)
-            self._parts.append(part)
-            return
-        self._room.lend_disk(len(part))
+        size = self.size + len(part)
+        in_memory = self._file is None and size <= SMALL and self._room.lend_memory(len(part))
+        if in_memory:
+            self._kept = size
+        else:
+            self._room.lend_disk(len(part))
+        self.size = size
         self._parts.append(part)
-        if self._file is None or sum(map(len, self._parts)) >= _PIECE:
+        if not in_memory and (self._file is None or sum(map(len, self._parts)) >= _PIECE):
             await self._spill()
 
     async def finish(self) -> None:

@@ -84,6 +84,7 @@ class Child:
     play: Play = echo
     asked: list[Asked] = field(default_factory=list)
     backlog: int = 100
+    reads_body: bool = True
     server: asyncio.Server | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -113,7 +114,8 @@ class Child:
             head = await reader.readuntil(b"\r\n\r\n")
             asked = Asked(head[:-2], b"", reader, writer)
             length = int(asked.headers.get("content-length", "0"))
-            asked.body = await reader.readexactly(length)
+            if self.reads_body:
+                asked.body = await reader.readexactly(length)
             self.asked.append(asked)
             await self.play(asked)
         writer.close()

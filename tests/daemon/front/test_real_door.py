@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -73,7 +74,8 @@ def real(
         gate = Gate("small")
         front = FrontDoor({"small": gate}, ServerSection(), {address: None})
         await front.start()
-        server = await Server.start(argv, child_environment({}), endpoint)
+        env, _ = child_environment(os.environ, {})
+        server = await Server.start(argv, env, endpoint)
         async with server, aiohttp.ClientSession() as client:
             await server.ready(120)
             gate.open(endpoint)
