@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_DEPTH = 512
-MOST_TOKENS = 2_000_000
+MOST_TOKENS = 500_000
 
 _TOKEN = re.compile(rb'["{}\[\]:]')
 _INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
