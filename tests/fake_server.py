@@ -13,6 +13,7 @@ start to `llama-server.starts.jsonl`. Keys of the script, all optional:
     log_flood       lines logged once ready; log_bytes: one line of so many bytes, never ended
     metrics         "missing" (501), "garbage", or "resets" (starts from zero at each scrape)
     speculation     "off": logs an error and then serves without it
+    cached          tokens of each prompt that are said to come from the cache
     survival        [S_1, S_2, ...] probability that the first i drafted tokens are accepted
     token_ms        time of one round of decoding (default 1)
 """

