@@ -107,7 +107,7 @@ def _costs(report: Report, axes: Axes) -> None:
     if points:
         most = max(point["count"] for point in points)
         axes.scatter(
-            [point["batch"] for point in points],
+            [point["batch"] * point["busy"] for point in points],
             [point["verify_ms"] for point in points],
             s=[10 + 200 * point["count"] / most for point in points],
             facecolors="none",

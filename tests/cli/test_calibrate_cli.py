@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
+from autospec.calibration.donation import read_donation
 from autospec.cli.calibrate import command
 from autospec.errors import UsageError
 
@@ -58,3 +59,18 @@ def test_a_model_that_is_not_there_is_named_with_those_that_are(
     with pytest.raises(UsageError, match="large") as error:
         run(fake_engine, config, "large")
     assert "small" in (error.value.hint or "")
+
+
+def test_what_is_exported_can_be_fitted_and_names_no_path(
+    fake_engine: FakeEngine, config: Path, tmp_path: Path
+) -> None:
+    given = tmp_path / "given.json"
+    run(fake_engine, config, "--export", str(given))
+    text = given.read_text()
+    assert str(tmp_path) not in text
+    assert "small" not in text
+    found = read_donation(given)
+    assert [step.batch for step in found.target if step.depth == 0] == [1, 2, 3, 4, 5]
+    assert len(found.curves[0].relative_cost) == 5
+    with pytest.raises(UsageError, match="cannot be written"):
+        run(fake_engine, config, "--export", str(tmp_path / "missing" / "given.json"))
