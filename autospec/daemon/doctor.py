@@ -6,6 +6,7 @@ Each look is guarded: what cannot be seen is a finding, and the next look follow
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import shutil
 import socket
@@ -24,11 +25,13 @@ from autospec.config.check import Report, check
 from autospec.config.load import ENVIRONMENT, find_config
 from autospec.config.schema import Config
 from autospec.config.values import Address
-from autospec.daemon import engine_findings, findings, steering
+from autospec.daemon import engine_findings, findings, steering, unit_findings
 from autospec.daemon.app import settings_of
 from autospec.daemon.control import ask
 from autospec.daemon.engine_findings import Applier
 from autospec.daemon.findings import Finding, Folder
+from autospec.daemon.service import Scope
+from autospec.daemon.unit_findings import Unit
 from autospec.engine.arguments import unknown_extra
 from autospec.engine.devices import list_devices
 from autospec.engine.environment import child_environment
@@ -91,7 +94,10 @@ def examine(config_file: Path | None = None, engine_path: Path | None = None) ->
         seen += _key_file(config)
     seen += [findings.about_folder(folder) for folder in _folders()]
     seen.append(findings.about_environment(stray))
-    seen.append(findings.about_compiler(next(filter(None, map(shutil.which, _COMPILERS)), None)))
+    seen += findings.about_passed_on(os.environ, gpu=bool(hardware.gpus))
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    seen.append(findings.about_compiler(compiler, needed=live))
+    seen += unit_findings.about_units(_units(), gpu=bool(hardware.gpus))
     seen += daemon if daemon is not None else findings.about_daemon(answer, engine)
     return Examination(applier, tuple(seen))
 
@@ -159,6 +165,12 @@ def _calibration(prepared: Prepared, config: Config, hardware: Hardware) -> Iter
     yield engine_findings.about_calibration(
         name, known, settings.budget, time.time(), earlier=earlier
     )
+
+
+def _units() -> list[Unit]:
+    groups = {group.gr_name for group in grp.getgrall()}
+    units = (unit_findings.look(Scope.of(user=user), groups) for user in (False, True))
+    return [unit for unit in units if unit is not None]
 
 
 def _daemon() -> tuple[list[Finding] | None, dict[str, Any] | None]:

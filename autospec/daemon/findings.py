@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,8 @@ Level = Literal["ok", "note", "warning", "error"]
 _OTHERS = 0o077
 _OTHERS_WRITE = 0o022
 _WORLD_READS = 0o004
+_LIBRARIES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT")
+_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,37 @@ def about_environment(stray: Sequence[str]) -> Finding:
     )
 
 
-def about_compiler(path: str | None) -> Finding:
-    if path is None:
-        return Finding("note", "compiler", "no C compiler; one is only needed to build an engine")
-    return Finding("note", "compiler", f"C compiler: {path}")
+def about_passed_on(environment: Mapping[str, str], *, gpu: bool) -> Iterator[Finding]:
+    """Variables that change which libraries and GPUs the engine has, and that it is given."""
+    for name in _LIBRARIES:
+        if name in environment:
+            yield Finding(
+                "note",
+                "environment",
+                f"{name} is set, and llama-server gets it",
+                f"unset {name}, unless it is meant for llama-server",
+            )
+    for name in _GPUS:
+        hidden = environment.get(name, "0") in ("", "-1", "none", "void", "NoDevFiles")
+        if gpu and hidden:
+            yield Finding(
+                "warning",
+                "environment",
+                f"{name}={environment[name]} hides every GPU from the engine",
+                f"unset {name}",
+            )
+
+
+def about_compiler(path: str | None, *, needed: bool) -> Finding:
+    """`needed`: the configuration asks for the live policy, whose library is compiled here."""
+    if path is not None:
+        return Finding("ok" if needed else "note", "compiler", f"C compiler: {path}")
+    if needed:
+        return Finding(
+            "warning",
+            "compiler",
+            "there is no C compiler, which the live policy needs",
+            "install gcc or clang (apt-get install gcc libc6-dev)",
+        )
+    said = "no C compiler; only the live policy and building an engine need one"
+    return Finding("note", "compiler", said)

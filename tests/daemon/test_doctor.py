@@ -40,7 +40,8 @@ CUDA = EngineDevice("CUDA0", "NVIDIA RTX 3090", 24 << 30, 23 << 30)
 
 @pytest.fixture(autouse=True)
 def processor_only(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """A machine without GPUs; the fake engine is not asked for devices."""
+    """A machine without GPUs and services; the fake engine is not asked for devices."""
+    monkeypatch.setattr(doctor, "_units", list)
     monkeypatch.setattr(doctor, "snapshot", lambda: replace(MACHINE, gpus=(), problems=()))
     if request.node.get_closest_marker("real") is None:
         monkeypatch.setattr(doctor, "list_devices", lambda _engine: ())
