@@ -17,7 +17,7 @@ HELPERS := $(wildcard tests/*.py)
 FIND_ENGINE := $(BIN)/python autospec/demo/build_engine.py $(if $(ENGINE),--engine "$(ENGINE)")
 WITH_ENGINE = engine=$$($(FIND_ENGINE)) || exit 1; export AUTOSPEC_ENGINE="$$engine";
 
-.PHONY: demo test lint fuzz systemd-test clean help
+.PHONY: demo test lint reference fuzz systemd-test clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -63,6 +63,11 @@ fuzz: $(VENV)/installed
 systemd-test: $(VENV)/installed
 	@$(BIN)/python tests/systemd/machine.py
 	@$(WITH_ENGINE) $(BIN)/python -m pytest -m systemd tests/systemd $(PYTEST_ARGS)
+
+# README.md shows what --help prints.
+reference: $(VENV)/installed
+	@{ sed '/^<!-- reference -->$$/q' README.md; $(BIN)/autospec man --markdown; \
+	  sed -n '/^<!-- end of reference -->$$/,$$p' README.md; } > README.new && mv README.new README.md
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

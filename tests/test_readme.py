@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +91,14 @@ def test_the_help_that_is_shown_is_the_help_that_is_printed() -> None:
     printed = CliRunner().invoke(cli, ["--help"], prog_name="autospec", terminal_width=78).output
     [shown] = [block for _, block in BLOCKS if block.startswith("$ autospec --help\n")]
     assert shown.removeprefix("$ autospec --help\n") == printed
+
+
+def test_the_reference_is_what_every_command_prints() -> None:
+    shown = README.split("<!-- reference -->\n")[1].split("<!-- end of reference -->")[0]
+    # In a process of its own: click remembers the options of a command that was asked before.
+    ask = [sys.executable, "-m", "autospec", "man", "--markdown"]
+    printed = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+    assert shown == printed, "make reference writes it anew"
 
 
 @pytest.mark.parametrize("block", [block for kind, block in BLOCKS if kind == "toml"])

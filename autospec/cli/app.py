@@ -10,6 +10,10 @@ import click
 from autospec import __version__
 from autospec.errors import INTERRUPTED, AutospecError
 
+NAME = "autospec"
+COMPLETION = "_AUTOSPEC_COMPLETE"
+"""The variable by which a shell asks for completions, as click has it."""
+
 COMMANDS = {
     "bench": ("autospec.cli.bench", "Compare speculation settings on this machine."),
     "calibrate": ("autospec.cli.calibrate", "Measure what batches cost on this machine."),
@@ -19,11 +23,19 @@ COMMANDS = {
     "doctor": ("autospec.cli.doctor", "Find what is wrong, and say how to mend it."),
     "fit": ("autospec.cli.fit", "Fit the power laws of older tools to a cost curve."),
     "import": ("autospec.cli.import_", "Turn a llama-server command line into a configuration."),
+    "completion": ("autospec.cli.completion", "Print what a shell needs to complete commands."),
     "lab": ("autospec.cli.lab", "Compare stopping rules on recorded rounds."),
+    "logs": ("autospec.cli.logs", "Show what happened, and what llama-server said."),
+    "man": ("autospec.cli.man", "Print the manual page."),
+    "off": ("autospec.cli.off", "Decode a model plainly, at once."),
+    "on": ("autospec.cli.on", "Let a model speculate again."),
+    "pin": ("autospec.cli.pin", "Fix values of a model in the configuration file."),
+    "reload": ("autospec.cli.reload", "Let the running daemon read its configuration again."),
     "schema": ("autospec.cli.schema", "Print the JSON schema of autospec.toml."),
     "serve": ("autospec.cli.serve", "Run llama-server, tuned and watched."),
     "service": ("autospec.cli.service", "Let systemd run autospec, or no longer."),
     "status": ("autospec.cli.status", "Show what the running daemon does, and why."),
+    "unpin": ("autospec.cli.unpin", "Let autospec choose again what was pinned."),
 }
 
 
@@ -52,7 +64,7 @@ class LazyGroup(click.Group):
     epilog="Exit codes: 0 done, 1 failed, 2 configuration or usage, 3 engine, 4 model, "
     "5 calibration, 6 no daemon, 7 serving failed, 130 interrupted.",
 )
-@click.version_option(__version__, prog_name="autospec")
+@click.version_option(__version__, prog_name=NAME)
 def cli() -> None:
     """Run llama-server at the fastest speculation setting for what is happening now."""
 
@@ -60,7 +72,7 @@ def cli() -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (without the program's name) and return its exit code."""
     try:
-        result = cli.main(args=argv, prog_name="autospec", standalone_mode=False)
+        result = cli.main(args=argv, prog_name=NAME, complete_var=COMPLETION, standalone_mode=False)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.exceptions.Abort:

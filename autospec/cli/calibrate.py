@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from autospec.cli import completing
+
 if TYPE_CHECKING:
     from autospec.daemon.calibrating import Calibrated
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.models)
 @click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
 @click.option("--engine", type=click.Path(path_type=Path), help="llama-server, or its folder.")
 @click.option("--budget", type=click.FloatRange(min=1), help="Seconds it may take.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,30 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from autospec.config.load import parse, read_text, read_toml
+from autospec.config.names import PINS
 from autospec.config.schema import Config
 from autospec.errors import ConfigError
-
-PINS = ("type", "n_max", "n_min", "p_min", "thresholds")
 
 Pin = str | int | float | Sequence[str] | Sequence[float]
 
 
-def pin(path: Path, model: str, key: str, value: Pin | None) -> Config:
-    """Pin `key` of `model` in the file `path` to `value`, or unpin it with None.
+def pin(path: Path, model: str, pins: Mapping[str, Pin | None]) -> Config:
+    """Pin values of `model` in the file `path`; None takes a pin out.
 
     The file is replaced in one step, or, where the result would not load, left as it is.
-    Raises ConfigFaults for a value that does not fit, ConfigError for an unknown model.
+    Raises ConfigFaults for values that do not fit, ConfigError for an unknown model or pin.
     """
-    changed = pinned(read_text(path), model, key, value, path=path)
+    text = changed = read_text(path)
+    for key, value in pins.items():
+        changed = pinned(changed, model, key, value, path=path)
     config = parse(changed, path=path)
-    _replace(path.resolve(), changed)
+    if changed != text:
+        try:
+            _replace(path.resolve(), changed)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write {path}: {error.strerror}", hint="run this as the file's owner"
+            ) from None
     return config
 
 

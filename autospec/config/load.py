@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from autospec import paths
 from autospec.config.faults import ConfigFaults, Fault, kind, shown
 from autospec.config.json_schema import annotated, fragment, words
+from autospec.config.names import ENVIRONMENT, MOST_BYTES
 from autospec.config.positions import Location, Positions
 from autospec.config.rules import Finding, findings
 from autospec.config.schema import Config
@@ -22,9 +23,6 @@ from autospec.errors import ConfigError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-
-ENVIRONMENT = "AUTOSPEC_CONFIG"
-MOST_BYTES = 1 << 20
 
 _MOST_PARTS = 32
 _DEEP_KEY = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){{{_MOST_PARTS}}}""")

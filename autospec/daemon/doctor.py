@@ -22,7 +22,8 @@ from autospec.calibration import store as calibrations
 from autospec.calibration.obtain import stored
 from autospec.calibration.prepare import Prepared, prepare
 from autospec.config.check import Report, check
-from autospec.config.load import ENVIRONMENT, find_config
+from autospec.config.load import find_config
+from autospec.config.names import ENVIRONMENT
 from autospec.config.schema import Config
 from autospec.config.values import Address
 from autospec.daemon import engine_findings, findings, steering, unit_findings

@@ -60,14 +60,15 @@ class Events:
 def recorded(store: Store, model: str | None = None, most: int = 2000) -> list[Event]:
     """The last events in the state file, of one model or of all, newest last."""
     rows = store.newest(Table.EVENTS, model, most)
-    return [event for event in map(_event, reversed(rows)) if event is not None]
+    return [event for event in map(event_of, reversed(rows)) if event is not None]
 
 
 def _row(event: Event) -> Row:
     return Row(Table.EVENTS, event.model or "", json.dumps(asdict(event)), at=event.at)
 
 
-def _event(kept: Kept) -> Event | None:
+def event_of(kept: Kept) -> Event | None:
+    """The event in a row of the state file; None where there is none that makes sense."""
     try:
         fields = json.loads(kept.document)
         level, text = fields["level"], _printable(fields["text"])

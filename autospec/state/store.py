@@ -79,6 +79,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Kept:
+    """`id` grows with each row that is written."""
+
+    id: int
     key: str
     name: str | None
     at: float
@@ -145,7 +148,7 @@ class Store:
     def newest(self, table: Table, key: str | None = None, most: int = 1000) -> list[Kept]:
         """The last `most` rows, of one `key` or of all, the newest first."""
         of_key = "" if key is None else "WHERE key = ? "
-        query = f"SELECT key, name, at, document FROM {table} {of_key}ORDER BY id DESC LIMIT ?"
+        query = f"SELECT id, key, name, at, document FROM {table} {of_key}ORDER BY id DESC LIMIT ?"
         wanted = (most,) if key is None else (_text(key), most)
         rows: list[tuple[object, ...]] = self._database.read(
             lambda connection: connection.execute(query, wanted).fetchall(), []
@@ -186,6 +189,6 @@ def _text(text: str) -> str:
 def _kept(row: tuple[object, ...]) -> Kept | None:
     """A row as its columns must be; SQLite itself does not insist on types."""
     match row:
-        case (str(key), str() | None as name, float() | int() as at, str(document)):
-            return Kept(key, name, float(at), document)
+        case (int(number), str(key), str() | None as name, float() | int() as at, str(document)):
+            return Kept(number, key, name, float(at), document)
     return None

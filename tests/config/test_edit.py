@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autospec.config.edit import PINS, pin, pinned
+from autospec.config.edit import pin, pinned
 from autospec.config.faults import ConfigFaults
+from autospec.config.names import PINS
 from autospec.errors import ConfigError
 
 TEXT = """\
@@ -61,7 +62,7 @@ def test_the_file_is_replaced_with_its_permissions_and_through_links(tmp_path: P
     file.chmod(0o640)
     link.symlink_to(file)
 
-    config = pin(link, "chat", "n_max", 5)
+    config = pin(link, "chat", {"n_max": 5})
 
     assert config.models["chat"].n_max == 5
     assert link.is_symlink()
@@ -74,7 +75,7 @@ def test_a_pin_that_does_not_fit_leaves_the_file_alone(tmp_path: Path) -> None:
     file.write_text(TEXT)
 
     with pytest.raises(ConfigFaults) as raised:
-        pin(file, "chat", "n_max", 99)
+        pin(file, "chat", {"n_max": 99})
 
     assert raised.value.faults[0].line == 4
     assert file.read_text() == TEXT
