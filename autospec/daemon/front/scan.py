@@ -19,9 +19,12 @@ _TOKEN = re.compile(rb'["{}\[\]:]')
 _INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _REMOTE = re.compile(r"\s*(https?|ftp|file):", re.IGNORECASE)
 _FIELD = re.compile(
-    rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,200})\r\n', re.IGNORECASE
+    rb'name="?model"?[^\r\n]{0,200}\r\n(?:[^\r\n]{1,200}\r\n){0,4}\r\n([^\r\n]{1,200})\r\n',
+    re.IGNORECASE,
 )
-_OVERLAP = 1024
+_OVERLAP = 2048
+"""Bytes that a match of _FIELD may have; without a limit, a body of such fields would take the
+square of its size in time."""
 _KEPT = 512
 """Bytes of a string that are looked at: more than any name or scheme needs."""
 
