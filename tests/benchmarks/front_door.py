@@ -164,7 +164,7 @@ def measure(streams: int, tokens: int, rate: float, rounds: int, alone: int) -> 
             wait_for(path)
         watched = psutil.Process(front.pid)
         found = run(streams, tokens, rounds, paced, door, psutil.Process(server.pid), watched)
-        found |= firsts(alone, quick, quick_door)
+        found |= firsts(alone, quick, quick_door, psutil.Process(quick_front.pid))
         found |= {"rss_mb": watched.memory_info().rss / 1e6, "descriptors": watched.num_fds()}
         for process in (server, instant, front, quick_front):
             process.kill()
@@ -207,17 +207,19 @@ def run(
     }
 
 
-def firsts(times: int, quick: Path, door: Path) -> dict[str, Any]:
-    """Added time to the first event, from blocks of requests that take turns."""
+def firsts(times: int, quick: Path, door: Path, front: psutil.Process) -> dict[str, Any]:
+    """Added time to the first event, from blocks of requests that take turns; the processor
+    time of a whole request."""
     direct: list[float] = []
     through: list[float] = []
+    began = busy(front)
     for _ in range(max(1, times // 50)):
         direct += asyncio.run(lone(str(quick), 50))
         through += asyncio.run(lone(str(door), 50))
     return {
         f"first_added_ms_{name}": (percentile(through, share) - percentile(direct, share)) * 1e3
         for name, share in (("median", 0.5), ("p99", 0.99))
-    }
+    } | {"request_ms": (busy(front) - began) / len(through) * 1e3}
 
 
 def main() -> None:
@@ -243,6 +245,7 @@ def main() -> None:
         f"first event later  {found['first_added_ms_median']:.2f} ms at the median, "
         f"{found['first_added_ms_p99']:.2f} ms at p99; {found['burst_first_ms']:.1f} ms when all "
         f"ask at once\n"
+        f"a request          {found['request_ms']:.2f} ms of processor time\n"
         f"front door         {found['rss_mb']:.0f} MB, {found['descriptors']} descriptors"
     )
 
