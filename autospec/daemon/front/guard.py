@@ -25,7 +25,11 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 _NOT_SENT = _HOP_BY_HOP | {"content-length", "expect", "authorization", "x-api-key"}
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
-_FREE = re.compile(r"/(|index\.html|favicon\.\w+|sw\.js|bundle\.(js|css)|_app/[\w./-]+)")
+_FREE = re.compile(
+    r"/|/((_app|assets)/([\w-]+/)*)?[\w.-]+\.(html|js|css|svg|png|ico|woff2?|webmanifest)"
+)
+"""The engine's web page and its files, as builds name them."""
+
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 Headers = CIMultiDict[str]
@@ -173,7 +177,7 @@ def _free(method: str, target: str) -> bool:
         path = "/" + path.removeprefix("/upstream/").partition("/")[2]
     if path in ("/health", "/v1/health"):
         return True
-    return method in ("GET", "HEAD") and _FREE.fullmatch(path) is not None and ".." not in path
+    return method in ("GET", "HEAD") and _FREE.fullmatch(path) is not None
 
 
 def check_framing(target: str, headers: MultiMapping[str]) -> None:

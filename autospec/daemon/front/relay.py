@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 
@@ -124,7 +125,8 @@ class _Passage:
         """Pass on whatever comes as soon as it comes; whether it came to its end."""
         read, write = self.answer.content.readany, writer.write
         protocol = self.request.protocol
-        writer.send_headers()
+        # Later, so that a first part that is there already shares a packet with the head.
+        asyncio.get_running_loop().call_soon(_flush, writer)
         waits = True
         while True:
             try:
@@ -158,6 +160,11 @@ class _Passage:
         """End the connection so that nobody takes half an answer for a whole one."""
         if self.request.transport is not None:
             self.request.transport.abort()
+
+
+def _flush(writer: StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        writer.send_headers()
 
 
 def _give_up(lost: Exception, model: str, deaths: int, *, late: bool) -> None:

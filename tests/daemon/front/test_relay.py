@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 
@@ -53,6 +54,25 @@ def test_a_chunked_body_and_a_compressed_one_reach_the_child_whole(
             (asked,) = door.children["chat"].asked
             assert (asked.body, asked.headers["content-encoding"]) == (b"abcde", "gzip")
             assert "transfer-encoding" not in asked.headers
+
+    play(check())
+
+
+def test_a_compressed_page_stays_as_it_is(tmp_path: Path, free_port: int) -> None:
+    page = gzip.compress(b"<!doctype html>" + b"x" * 1_000_000, mtime=0)
+    large = b"y" * 600_000
+
+    async def serve(asked: Asked) -> None:
+        found = page if asked.line.startswith("GET / ") else large
+        await asked.answer(found, more="Content-Encoding: gzip\r\nETag: 1\r\n")
+
+    async def check() -> None:
+        async with open_door(tmp_path, free_port, serve) as door:
+            for path, body in (("/", page), ("/upstream/chat/", page), ("/bundle.js", large)):
+                async with door.client.get(door.base + path) as answer:
+                    assert await answer.read() == body
+                    assert answer.headers["Content-Encoding"] == "gzip"
+                    assert int(answer.headers["Content-Length"]) == len(body)
 
     play(check())
 
