@@ -194,8 +194,11 @@ class FrontDoor:
     async def _carry(
         self, request: web.BaseRequest, path: str, model: str, body: Body, cors: dict[str, str]
     ) -> web.StreamResponse:
+        gate = self._models.get(model)
+        if gate is None:
+            raise UnknownModel(model)
         try:
-            return await self._relay.carry(request, path, self._models[model], body, cors)
+            return await self._relay.carry(request, path, gate, body, cors)
         except asyncio.CancelledError:
             self.tally.left(model)
             raise
