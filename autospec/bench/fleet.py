@@ -68,8 +68,8 @@ class Fleet:
                 self._learn(before)
             else:
                 server = await self.arms[name].ready(cell)
-        except (AutospecError, OSError) as error:
-            await self.drop(name, str(error))
+        except (AutospecError, OSError, httpx.HTTPError) as error:
+            await self.drop(name, str(error) or type(error).__name__)
             return None
         self._running.remove(name)
         self._running.append(name)

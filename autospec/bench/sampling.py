@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import httpx
 import psutil
 
 from autospec.bench.asking import FEWEST_TOKENS, Answer, ask
@@ -110,21 +111,37 @@ async def play_block(
     order.shuffle(names)
     for name in names:
         for number, requests in rows:
-            server = await fleet.get(name, cell.key)
-            if server is None:
+            sample = await _sample(fleet, name, cell, requests, tokens)
+            if sample is None:
                 break
-            async with fleet.alive(name):
-                fleet.arms[name].take()
-                seconds, answers = await _asked(name, server, requests, tokens)
-                extra = fleet.arms[name].take()
-                found[number][name] = asdict(sample_of(seconds, answers, extra))
+            found[number][name] = asdict(sample)
     return found
 
 
-async def _asked(
-    name: str, server: Server, requests: Sequence[Request], tokens: int
-) -> tuple[float, list[Answer]]:
+async def _sample(
+    fleet: Fleet, name: str, cell: Cell, requests: Sequence[Request], tokens: int
+) -> Sample | None:
+    """What an arm makes of `requests`; None where it has failed for good."""
+    sample = None
+    async with fleet.alive(name):
+        try:
+            sample = await _once(fleet, name, cell, requests, tokens)
+        except httpx.HTTPError:
+            # A tuned arm may have ended its server for another setting that very moment.
+            sample = await _once(fleet, name, cell, requests, tokens)
+    return sample
+
+
+async def _once(
+    fleet: Fleet, name: str, cell: Cell, requests: Sequence[Request], tokens: int
+) -> Sample | None:
+    server = await fleet.get(name, cell.key)
+    if server is None:
+        return None
+    arm = fleet.arms[name]
+    arm.take()
     try:
-        return await measure(name, server, requests, tokens)
+        seconds, answers = await measure(name, server, requests, tokens)
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from group
+    return sample_of(seconds, answers, arm.take())
