@@ -152,7 +152,6 @@ def main() -> None:
         "about": "Made by tests/bench/decisions.py. The yardsticks stay; the cases are renewed.",
         "yardsticks": measures,
         "cases": every_case(measures),
-        "real": kept.get("real", {}),
     }
     GOLDEN.write_text(json.dumps(document, indent=1) + "\n")
 
