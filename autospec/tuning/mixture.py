@@ -6,6 +6,7 @@ noisy measurements of the machine and the rounds as the engine reports them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 from autospec.tuning.calibration_map import sigmoid
 from autospec.tuning.cost import CostSurface, StepTime
 from autospec.tuning.replay import Trace
+from autospec.tuning.restart import RestartPrice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,12 +100,14 @@ class Machine:
             slots=slots,
             verify=verify + self.round_overhead_ms,
             draft=self.draft_factor * np.array([0.0, *steps]),
+            plain=self.target.step(1, depth, slots).value,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class StepTimes:
-    """`verify[r]` for r drafted tokens in all slots together; `draft[n]` for n slots that draft.
+    """`verify[r]` for r drafted tokens in all slots together; `draft[n]` for n slots that draft;
+    `plain` for a token of each slot where no draft is loaded.
 
     All slots draft in one batch until each has stopped, then all that they kept is verified in
     one batch. Times in ms.
@@ -112,6 +116,7 @@ class StepTimes:
     slots: int
     verify: Floats
     draft: Floats
+    plain: float = math.nan
 
     def drafting(self, paid: Ints) -> Floats:
         """Time of each step (n,) in which the slots pay `paid` draft steps, `slots` entries a
@@ -130,7 +135,8 @@ class StepTimes:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """All of it. `reported` is mean and standard deviation of logit p."""
+    """All of it. `reported` is mean and standard deviation of logit p; `restart` is what it costs
+    to load the target without the draft, or with it again, None where nobody does that."""
 
     seed: int
     n_max: int
@@ -138,6 +144,7 @@ class Mixture:
     reported: tuple[float, float]
     texts: Mapping[str, Text]
     phases: tuple[Phase, ...]
+    restart: RestartPrice | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mixture:
@@ -161,6 +168,7 @@ class Mixture:
                     Phase(p["text"], int(p["slots"]), (p["depth"][0], p["depth"][1]), p["tokens"])
                     for p in data["phases"]
                 ),
+                restart=RestartPrice(**data["restart"]) if "restart" in data else None,
             )
         except (KeyError, TypeError, IndexError) as error:
             raise ValueError(f"not a mixture: {error!r}") from error

@@ -4,37 +4,32 @@ The tuner here runs the code that the daemon runs (calibrated costs, learned acc
 optimal rule for the slots and the depth at hand, drift detection) on rounds of a `Mixture`,
 in the order in which they come, with what it has learned so far. The static triple is the best
 of all for the whole mixture in hindsight; both play the same rounds on the same machine. The
-tuner has the live actions only: to draft by thresholds, or not to draft with the draft loaded.
+tuner drafts by thresholds, or does not draft with the draft loaded; where the mixture has a price
+for it, it may also restart without the draft, and with it again (`restart`). While no draft is
+loaded nothing is learned of the text: what texts were like for long is then believed of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autospec.tuning.cost import (
-    NO_OVERHEAD,
-    DraftCost,
-    RoundOverhead,
-    fit_overhead,
-)
-from autospec.tuning.drift import Detector, acceptance_surprise, watch_acceptance
+from autospec.tuning.cost import DraftCost
+from autospec.tuning.following import Tuner
 from autospec.tuning.observations import Round
 from autospec.tuning.replay import (
     Cut,
     Trace,
     Triple,
-    calibrated,
     cut_vector,
     cut_where,
     every_triple,
     thrown_away,
     tokens,
 )
-from autospec.tuning.shared import solve_shared
 from autospec.tuning.survival import SurvivalModel
 
 if TYPE_CHECKING:
@@ -42,7 +37,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from autospec.tuning.cost import CostSurface
     from autospec.tuning.mixture import Mixture, Phase, StepTimes
     from autospec.tuning.stopping import Policy
 
@@ -51,83 +45,25 @@ if TYPE_CHECKING:
 BLOCK = 48
 """Rounds, over all slots, between two looks at what was learned."""
 
-WINDOW = 256
-"""Rounds that are kept to learn from again once acceptance has changed."""
-
-LEAST = 16
-"""At least so many of them are believed then."""
-
 PROBE = 16
 """Where drafting does not pay, one step in this many drafts anyway, to see when it would."""
 
 PROBE_LENGTH = 2
 
 
-@dataclass(frozen=True, eq=False)
-class Tuner:
-    """What is believed after the rounds seen so far; a value, replaced by `observe`."""
-
-    target: CostSurface
-    draft: DraftCost
-    belief: SurvivalModel
-    overhead: RoundOverhead = NO_OVERHEAD
-    recent: tuple[Round, ...] = ()
-    acceptance: Detector = field(default_factory=watch_acceptance)
-    alarms: int = 0
-    limit_is_free: bool = False
-
-    def policy(self, slots: int, depth: float) -> Policy:
-        """The best rule for this load and depth under all that is believed."""
-        return solve_shared(
-            self.target,
-            self.draft,
-            self.belief,
-            n_max=self.belief.n_max,
-            depth=depth,
-            slots=slots,
-            overhead=self.overhead,
-            limit_is_free=self.limit_is_free,
-        )
-
-    def observe(self, rounds: Sequence[Round], slots: int, depth: float) -> Tuner:
-        """Learn from a block of rounds; forget the rest where acceptance has changed."""
-        telling = [one for one in rounds if one.drafted or one.cut_p is not None]
-        recent = (*self.recent, *telling)[-WINDOW:]
-        detector = self.acceptance
-        for one in telling:
-            if not one.drafted:
-                continue
-            survival = np.cumprod(calibrated(self.belief, np.array([one.p]))[0])
-            detector = detector.observe(acceptance_surprise(one.accepted, survival.tolist()))
-        changed = detector.alarm is not None
-        belief = (
-            SurvivalModel.from_rounds(recent[-max(detector.since, LEAST) :], self.belief.n_max)
-            if changed
-            else self.belief.update(telling)
-        )
-        overhead = self.overhead
-        if slots == 1:
-            overhead = fit_overhead(rounds, self.target, self.draft, depth)
-        return replace(
-            self,
-            belief=belief,
-            overhead=overhead,
-            recent=recent,
-            acceptance=detector.reset() if changed else detector,
-            alarms=self.alarms + changed,
-        )
-
-
 @dataclass(frozen=True)
 class Result:
-    """Tokens per second by phase and over all; `triple` is the best single one in hindsight."""
+    """Tokens per second by phase and over all; `triple` is the best single one in hindsight,
+    `plain` what a server without a draft makes."""
 
     phases: tuple[Phase, ...]
     tuned: tuple[float, ...]
     static: tuple[float, ...]
     best_of_phase: tuple[float, ...]
+    plain: tuple[float, ...]
     triple: Triple
     alarms: int
+    restarts: int
 
     def total(self, rates: Sequence[float]) -> float:
         """The rate over all phases of contenders that had `rates` in each."""
@@ -145,6 +81,7 @@ class Result:
             "tuned": self.tuned,
             "best_triple": self.static,
             "best_triple_of_phase": self.best_of_phase,
+            "plain": self.plain,
         }
         return {
             "phases": [
@@ -157,6 +94,7 @@ class Result:
             "triple": self.triple._asdict(),
             "ratio": self.ratio,
             "alarms": self.alarms,
+            "restarts": self.restarts,
         }
 
 
@@ -169,6 +107,11 @@ class Part:
     tokens: int
     trace: Trace
     times: StepTimes
+
+    @property
+    def plain_ms(self) -> float:
+        """Time in which plain decoding makes the tokens."""
+        return self.times.plain * self.tokens / self.slots
 
 
 def simulate(mixture: Mixture, *, limit_is_free: bool = False) -> Result:
@@ -189,7 +132,7 @@ def simulate(mixture: Mixture, *, limit_is_free: bool = False) -> Result:
     for phase in parts:
         made, spent = 0, 0.0
         for part in phase:
-            tuner, part_made, part_ms = _play(tuner, part, mixture.machine.round_noise, random)
+            tuner, part_made, part_ms = _play(tuner, part, mixture, random)
             made, spent = made + part_made, spent + part_ms
         tuned.append(1000 * made / spent)
     triples = every_triple(mixture.n_max)
@@ -201,8 +144,13 @@ def simulate(mixture: Mixture, *, limit_is_free: bool = False) -> Result:
         tuned=tuple(tuned),
         static=tuple((1000 * wanted / ms[:, best]).tolist()),
         best_of_phase=tuple((1000 * wanted / ms.min(axis=1)).tolist()),
+        plain=tuple(
+            1000 * sum(part.tokens for part in phase) / sum(part.plain_ms for part in phase)
+            for phase in parts
+        ),
         triple=triples[best],
         alarms=tuner.alarms,
+        restarts=tuner.restarts,
     )
 
 
@@ -236,25 +184,45 @@ def _static_ms(part: Part, triples: Sequence[Triple]) -> Floats:
 
 
 def _play(
-    tuner: Tuner, part: Part, noise: float, random: np.random.Generator
+    tuner: Tuner, part: Part, mixture: Mixture, random: np.random.Generator
 ) -> tuple[Tuner, int, float]:
     """Let `tuner` write `part`, learning block by block; returns tokens made and ms spent."""
     made, spent, row = 0, 0.0, 0
+    steps = max(1, BLOCK // part.slots)
+    noise = mixture.machine.round_noise
     while made < part.tokens:
-        rows = np.arange(row, min(row + BLOCK // part.slots * part.slots, len(part.trace)))
-        row = int(rows[-1]) + 1
-        block = part.trace.pick(rows)
         policy = tuner.policy(part.slots, part.depth)
-        cut = cut_vector(block, tuner.belief, policy) if policy.drafts else _probing(block, part)
-        drafting = _noisy(part.times.drafting(cut.paid), noise, random)
-        verifying = _noisy(part.times.verifying(cut.kept), noise, random)
-        made += int(tokens(block, cut).sum())
-        spent += float(drafting.sum() + verifying.sum())
-        seen = _reported(
-            block, cut, np.repeat(drafting, part.slots), np.repeat(verifying, part.slots)
-        )
-        tuner = tuner.observe(seen, part.slots, part.depth)
+        if tuner.loaded:
+            rows = np.arange(row, min(row + steps * part.slots, len(part.trace)))
+            row = int(rows[-1]) + 1
+            tuner, new, ms = _drafted(tuner, policy, part, part.trace.pick(rows), noise, random)
+        else:
+            new = min(steps * part.slots, part.tokens - made)
+            ms = float(_noisy(np.full(steps, part.times.plain), noise, random).mean())
+            ms *= new / part.slots
+        made, spent = made + new, spent + ms
+        if mixture.restart is not None:
+            price = mixture.restart.seconds(plain=tuner.loaded, cached=part.slots * part.depth)
+            tuner, restart_s = tuner.spend(ms / 1000, policy, price)
+            spent += 1000 * restart_s
     return tuner, made, spent
+
+
+def _drafted(
+    tuner: Tuner,
+    policy: Policy,
+    part: Part,
+    block: Trace,
+    noise: float,
+    random: np.random.Generator,
+) -> tuple[Tuner, int, float]:
+    """The rounds of `block` under `policy`, and what they teach: tuner, tokens made, ms spent."""
+    cut = cut_vector(block, tuner.belief, policy) if policy.drafts else _probing(block, part)
+    drafting = _noisy(part.times.drafting(cut.paid), noise, random)
+    verifying = _noisy(part.times.verifying(cut.kept), noise, random)
+    seen = _reported(block, cut, np.repeat(drafting, part.slots), np.repeat(verifying, part.slots))
+    tuner = tuner.observe(seen, part.slots, part.depth)
+    return tuner, int(tokens(block, cut).sum()), float(drafting.sum() + verifying.sum())
 
 
 def _noisy(times: Floats, noise: float, random: np.random.Generator) -> Floats:

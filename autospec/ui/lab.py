@@ -42,23 +42,24 @@ def simulation(found: Result) -> RenderableType:
     """One row a phase: what was going on, and how fast each player was."""
     table = Table(title="tokens/s in each phase", title_justify="left")
     table.add_column("text")
-    for name in ("slots", "depth", "tuned", "best triple", "ratio", "best of the phase"):
+    for name in ("slots", "depth", "plain", "tuned", "best triple", "ratio", "best of the phase"):
         table.add_column(name, justify="right")
-    rows = zip(found.phases, found.tuned, found.static, found.best_of_phase, strict=True)
-    for phase, tuned, static, best in rows:
+    rates = (found.plain, found.tuned, found.static, found.best_of_phase)
+    for phase, *row in zip(found.phases, *rates, strict=True):
         low, high = phase.depth
         depth = f"{low:g}–{high:g}" if high > low else f"{low:g}"
-        table.add_row(phase.text, str(phase.slots), depth, *_row(tuned, static, best))
+        table.add_row(phase.text, str(phase.slots), depth, *_row(*row))
     table.add_section()
-    totals = (found.total(found.tuned), found.total(found.static), found.total(found.best_of_phase))
-    table.add_row("all tokens", "", "", *_row(*totals), style="bold")
+    table.add_row("all tokens", "", "", *_row(*map(found.total, rates)), style="bold")
     n_max, n_min, p_min = found.triple
     told = (
         f"best triple for all phases, in hindsight: n_max {n_max}, n_min {n_min}, "
-        f"p_min {p_min:.2f}; best of the phase: another triple for each, in hindsight"
+        f"p_min {p_min:.2f}; best of the phase: another triple for each, in hindsight; "
+        f"restarts without the draft and with it: {found.restarts}"
     )
     return Group(table, Text(told))
 
 
-def _row(tuned: float, static: float, best: float) -> tuple[str, str, str, str]:
-    return f"{tuned:.2f}", f"{static:.2f}", f"{tuned / static:.2f}x", f"{best:.2f}"
+def _row(plain: float, tuned: float, static: float, best: float) -> tuple[str, ...]:
+    ratio = f"{tuned / static:.2f}x"
+    return f"{plain:.2f}", f"{tuned:.2f}", f"{static:.2f}", ratio, f"{best:.2f}"

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from autospec.tuning.cost import DraftCost
+from autospec.tuning.following import Tuner
 from autospec.tuning.mixture import Mixture, StepTimes
 from autospec.tuning.observations import Round
-from autospec.tuning.simulate import Result, Tuner, simulate
+from autospec.tuning.simulate import Result, simulate
 from autospec.tuning.survival import SurvivalModel
 
 DATA = Path(__file__).parent.parent / "data"
