@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autospec.engine.arguments import unknown_extra
+from autospec.engine.arguments import no_workers, unknown_extra
 from autospec.engine.devices import list_devices
 from autospec.engine.environment import child_environment
 from autospec.engine.find import Engine
@@ -59,13 +59,18 @@ def prepare(engine: Engine, launch: Launch, extra_env: Mapping[str, str]) -> Pre
             f"{launch.name}: this build of llama-server does not know {first.argument}",
             hint=first.advice or "remove it from `extra`",
         )
+    if (unable := no_workers(engine, launch)) is not None:
+        raise UsageError(
+            f"{launch.name}: {unable}",
+            hint="build llama.cpp with -DGGML_RPC=ON, here and for the workers",
+        )
     files = look_at(launch)
     target, draft = files.target, files.draft
     for problem in files.problems:
         if problem.severity == "error":
             raise ModelError(f"{launch.name}: {problem.sentence}", hint=problem.hint)
     env, removed = child_environment(os.environ, extra_env)
-    placement = resolve(engine, launch, list_devices(engine), draft)
+    placement = resolve(engine, launch, list_devices(engine, launch.rpc), draft)
     notes = [problem.sentence for problem in files.problems]
     if placement.note:
         notes.append(placement.note)

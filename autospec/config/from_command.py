@@ -226,6 +226,8 @@ def _model(given: _Given) -> list[str]:
         "slots": _slots(given),
     }
     lines = [_entry(key, value) for key, value in entries.items() if value is not None]
+    if workers := given.take("--rpc"):
+        lines.append(f"rpc = [{', '.join(map(_toml, workers.split(',')))}]")
     return [f"[models.{_key(name)}]", *lines, *_speculation(given), *_extra(given), ""]
 
 

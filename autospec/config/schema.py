@@ -122,6 +122,12 @@ Arguments = Annotated[
         anyOf=[{"type": "string"}, {"type": "array", "items": _ARGUMENT}],
     ),
 ]
+Worker = Annotated[
+    str,
+    PlainValidator(values.worker),
+    _fragment('"HOST:PORT"', type="string", pattern=values.WORKER_PATTERN),
+]
+Workers = Annotated[tuple[Worker, ...], Field(max_length=64), BeforeValidator(_list)]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Variable = Annotated[
     str,
@@ -265,6 +271,10 @@ class ModelConfig(Section):
     slots: int = Field(1, ge=1, le=MOST_SLOTS)
     """How many requests are served at the same time."""
 
+    rpc: Workers = Field((), examples=[["10.0.0.2:50052", "10.0.0.3:50052"]])
+    """Workers on other machines: `ggml-rpc-server`s of the same llama.cpp, whose devices hold
+    parts of the model. They ask nobody for a key: only on a network of your own."""
+
     extra: Arguments = Field((), examples=[["-ngl", "99", "-fa", "on"]])
     """Further llama-server arguments: placement, caches, templates, LoRA, `--mmproj` and so
     on. What autospec sets itself, and what opens the machine to clients, is refused."""
@@ -296,6 +306,7 @@ class ModelConfig(Section):
             draft_hf=self.draft_hf,
             context=self.context,
             slots=self.slots,
+            rpc=self.rpc,
             extra=self.extra,
         )
 

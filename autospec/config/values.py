@@ -24,6 +24,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
 
 DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
 ADDRESS_PATTERN = r"^(unix:.+\.sock|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5})$"
+WORKER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*:[0-9]{1,5}$"
 MOST_SOCKET_BYTES = 107
 """The kernel's limit for the path of a UNIX socket (unix(7))."""
 
@@ -117,6 +118,15 @@ def address(value: object, base: Path) -> Address:
         except ValueError:
             raise ValueError(f"{shown(host)} is not an IPv6 address") from None
     return Address(host, int(port))
+
+
+def worker(value: object) -> str:
+    """HOST:PORT of a `ggml-rpc-server`, whose notation has no IPv6 addresses."""
+    written = text(value)
+    host, _, port = written.rpartition(":")
+    if not re.fullmatch(WORKER_PATTERN, written) or not host or not 1 <= int(port) <= 65535:
+        raise ValueError(f"{shown(written)} is not a HOST:PORT")
+    return written
 
 
 def duration(value: object) -> float:

@@ -50,7 +50,7 @@ def server_argv(
     Raises EngineError where this build cannot speculate as asked.
     """
     known = engine.capabilities.flags
-    argv = [str(engine.server), *_model(launch), *launch.extra]
+    argv = [str(engine.server), *_model(launch), *_workers(launch), *launch.extra]
     if endpoint.socket is not None:
         if endpoint.socket.suffix != ".sock":
             raise ValueError(f"the engine takes only sockets ending in .sock: {endpoint.socket}")
@@ -71,6 +71,10 @@ def _model(launch: Launch) -> list[str]:
     if launch.hf is not None:
         return ["--hf-repo", launch.hf]
     raise ValueError(f"{launch.name}: no model to serve")
+
+
+def _workers(launch: Launch) -> list[str]:
+    return ["--rpc", ",".join(launch.rpc)] if launch.rpc else []
 
 
 def _speculation(able: Capabilities, launch: Launch, wanted: Speculation) -> list[str]:
@@ -142,7 +146,7 @@ def bench_argv(engine: Engine, launch: Launch, *, which: Literal["target", "draf
             f"no llama-batched-bench beside {engine.server}",
             hint="build the target llama-batched-bench of the same llama.cpp",
         )
-    argv = [str(engine.batched_bench), *_bench_model(launch, which)]
+    argv = [str(engine.batched_bench), *_bench_model(launch, which), *_workers(launch)]
     placed = list(_placement(engine, launch, which))
     own = {name for name, _, is_own in placed if is_own}
     shared = {name: arguments for name, arguments, is_own in placed if not is_own}
@@ -179,6 +183,13 @@ def _placement(
             continue
         if spelled(option.flag) in engine.bench_flags:
             yield option.name, [spelled(option.flag), *option.values], False
+
+
+def no_workers(engine: Engine, launch: Launch) -> str | None:
+    """Why this engine cannot use the workers that `launch` names, None if it can."""
+    if launch.rpc and "--rpc" not in engine.capabilities.flags:
+        return "this build of llama-server knows no workers on other machines (rpc)"
+    return None
 
 
 def unknown_extra(engine: Engine, extra: Sequence[str]) -> list[UnknownArgument]:

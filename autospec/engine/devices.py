@@ -11,6 +11,7 @@ from autospec.errors import EngineError
 from autospec.hardware.gpu import EngineDevice, parse_list_devices
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from autospec.engine.find import Engine
@@ -27,15 +28,18 @@ class EngineView:
     problem: str | None = None
 
 
-def list_devices(engine: Engine) -> tuple[EngineDevice, ...] | None:
-    """Ask `engine` for its devices; None where it cannot be asked, or its answer holds no list.
+def list_devices(engine: Engine, rpc: Sequence[str] = ()) -> tuple[EngineDevice, ...] | None:
+    """Ask `engine` for its devices, and for those of the workers `rpc`; None where it cannot be
+    asked, or its answer holds no list.
 
     A build that does not know the question might take it for an order to serve. Raises
     EngineBroken.
     """
     if "--list-devices" not in engine.capabilities.flags:
         return None
-    return parse_list_devices(probe(engine.server, ["--list-devices"], timeout=60.0).stdout)
+    workers = ("--rpc", ",".join(rpc)) if rpc else ()
+    asked = probe(engine.server, [*workers, "--list-devices"], timeout=60.0)
+    return parse_list_devices(asked.stdout)
 
 
 def view(explicit: Path | None = None) -> EngineView:

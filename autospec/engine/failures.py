@@ -24,6 +24,8 @@ ExitKind = Literal[
     "out_of_memory",
     "cannot_listen",
     "device_failed",
+    "worker_lost",
+    "worker_unfit",
     "assertion",
     "killed",
     "terminated",
@@ -57,6 +59,11 @@ _MEMORY = re.compile(
 )
 _NOT_FATAL = re.compile(r"prompt cache|async uploads|failed to mlock|fit_params|measure the memory")
 _DEVICE = re.compile(r".*(?:(?:CUDA|ROCm|HIP|MUSA|SYCL) error: .*|ErrorDeviceLost.*)")
+_WORKER_LOST = re.compile(
+    r".*(?:Remote RPC server crashed or returned malformed response"
+    r"|Failed to connect to (?P<where>\S+:\d+)|RPC handshake failed for (?P<greeted>\S+:\d+)).*"
+)
+_WORKER_UNFIT = re.compile(r".*(?:RPC server version mismatch|RPC not supported in this build).*")
 _ADDRESS = re.compile(r".*(?:couldn't bind HTTP server socket|couldn't start HTTP listener).*")
 _NO_FILE = re.compile(
     r".*(?:failed to open GGUF file|failed to open) .*No such file or directory.*"
@@ -118,12 +125,28 @@ def _from_words(returncode: int, lines: Sequence[str]) -> ExitCause | None:
         return ExitCause("out_of_memory", f"out of memory: {memory[0]}", retry=False)
     if address := _first(_ADDRESS, lines):
         return ExitCause("cannot_listen", f"it cannot listen: {address[0]}", retry=True)
+    if worker := _worker_fault(lines):
+        return worker
     if device := _first(_DEVICE, lines):
         return ExitCause("device_failed", f"the GPU failed: {device[0]}", retry=True)
     if assertion := _first(_ASSERTION, lines):
         return ExitCause("assertion", f"the engine's own check failed: {assertion[0]}", retry=True)
-    if returncode > 0 and _first(_LOAD_FAILED, lines):
-        return _load_failure(lines)
+    failed_to_load = returncode > 0 and _first(_LOAD_FAILED, lines)
+    return _load_failure(lines) if failed_to_load else None
+
+
+def _worker_fault(lines: Sequence[str]) -> ExitCause | None:
+    """Whether a worker on another machine is to blame: its loss looks like a crash of ours."""
+    if unfit := _first(_WORKER_UNFIT, lines):
+        return ExitCause(
+            "worker_unfit",
+            f"a worker (rpc) and this engine are of different builds: {unfit[0]}",
+            retry=False,
+        )
+    if lost := _first(_WORKER_LOST, lines):
+        where = lost["where"] or lost["greeted"]
+        which = f"the worker {where}" if where else "a worker on another machine (rpc)"
+        return ExitCause("worker_lost", f"{which} was lost: {lost[0]}", retry=True)
     return None
 
 

@@ -118,6 +118,7 @@ _REASONS: Mapping[str, str] = MappingProxyType(
         "--hf-token": "a token on a command line is seen by every user; set HF_TOKEN",
         "--props": "it lets any client change settings behind autospec's back",
         "--ctx-size": "the context is set by `context`",
+        "--rpc": "workers on other machines are named by `rpc`",
         "--parallel": "the slots are set by `slots`",
         "--sleep-idle-seconds": "a server that sleeps looks dead; autospec decides what is loaded",
     }

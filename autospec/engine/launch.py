@@ -12,6 +12,7 @@ class Launch:
 
     Exactly one of `model` and `hf` is set; of `draft` and `draft_hf` at most one.
     `context` is in tokens for all slots together, 0 means the model's own.
+    `rpc` are other machines' `ggml-rpc-server`s (HOST:PORT), whose devices are used as well.
     `extra` are the user's own arguments, already checked (`arguments.refuse_extra`).
     """
 
@@ -22,6 +23,7 @@ class Launch:
     draft_hf: str | None = None
     context: int = 0
     slots: int = 1
+    rpc: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
 
     @property

@@ -140,3 +140,17 @@ def test_every_reader_either_reads_or_says_what_is_wrong(value: object) -> None:
             assert str(error)
         else:
             assert "\0" not in str(result)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.2:50052", "box.local:1", "a_b-c:65535"])
+def test_a_worker_is_a_host_and_a_port(address: str) -> None:
+    assert values.worker(address) == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "box", "box:", ":1", "box:0", "box:65536", "a,b:1", "-x:1", "[::1]:1", "b:1\n", 5],
+)
+def test_what_is_no_worker_is_refused(address: object) -> None:
+    with pytest.raises(ValueError):
+        values.worker(address)

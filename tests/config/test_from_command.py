@@ -300,3 +300,10 @@ def test_any_text_is_split_or_refused(text: str) -> None:
     except ConfigError:
         return
     assert all(isinstance(word, str) for word in words)
+
+
+def test_workers_on_other_machines_come_along(cwd: Path) -> None:
+    command = "llama-server -m t.gguf -np 1 --rpc 10.0.0.2:50052,box:1 -ngl 99"
+    wanted = launch(command, cwd)
+    assert wanted.rpc == ("10.0.0.2:50052", "box:1")
+    assert wanted.extra == ("-ngl", "99")

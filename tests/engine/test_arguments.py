@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 from engines import recorded
 
-from autospec.engine.arguments import UnknownArgument, bench_argv, server_argv, unknown_extra
+from autospec.engine.arguments import (
+    UnknownArgument,
+    bench_argv,
+    no_workers,
+    server_argv,
+    unknown_extra,
+)
 from autospec.engine.find import Engine
 from autospec.engine.launch import PLAIN, Endpoint, Launch, Speculation
 from autospec.errors import EngineError, EngineNotFound
@@ -222,3 +228,16 @@ def test_malformed_lists_are_told_at_their_place(newest: Engine) -> None:
 
 def test_a_value_that_looks_like_a_flag_is_a_value(newest: Engine) -> None:
     assert unknown_extra(newest, ["--alias", "--odd", "-s", "-1"]) == []
+
+
+def test_workers_on_other_machines_are_given_to_server_and_benchmark_alike(newest: Engine) -> None:
+    far = replace(PAIR, rpc=("10.0.0.2:50052", "box:1"))
+    wanted = "10.0.0.2:50052,box:1"
+    assert after(server_argv(newest, far, PLAIN, HERE), "--rpc") == wanted
+    assert after(bench_argv(newest, far, which="target"), "--rpc") == wanted
+    assert after(bench_argv(newest, far, which="draft"), "--rpc") == wanted
+    assert "--rpc" not in server_argv(newest, PAIR, PLAIN, HERE)
+    assert no_workers(newest, far) is None
+    bare = replace(newest.capabilities, flags=newest.capabilities.flags - {"--rpc"})
+    assert "no workers" in (no_workers(replace(newest, capabilities=bare), far) or "")
+    assert no_workers(replace(newest, capabilities=bare), PAIR) is None

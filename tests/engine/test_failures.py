@@ -244,3 +244,25 @@ def test_any_end_is_explained(returncode: int, tail: list[str]) -> None:
     assert cause.sentence
     assert len(cause.sentence) < 1000
     speculation_fault(tail)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "named", "retry"),
+    [
+        ("Failed to connect to 10.0.0.2:50052", "worker_lost", "the worker 10.0.0.2:50052", True),
+        ("RPC handshake failed for box:1", "worker_lost", "the worker box:1", True),
+        (
+            "/src/ggml-rpc.cpp:1: Remote RPC server crashed or returned malformed response",
+            "worker_lost",
+            "a worker on another machine (rpc)",
+            True,
+        ),
+        ("E RPC server version mismatch: 2.0.0", "worker_unfit", "different builds", False),
+    ],
+)
+def test_a_worker_is_blamed_for_what_looks_like_a_crash(
+    line: str, kind: str, named: str, retry: bool
+) -> None:
+    cause = explain_exit(-6, ["I something before", line, "GGML_ASSERT(x) failed"])
+    assert (cause.kind, cause.retry) == (kind, retry)
+    assert named in cause.sentence

@@ -38,7 +38,7 @@ def test_owned_flags_and_holes_are_refused_with_a_reason(argument: str) -> None:
         ["--override-tensor", "a.*=CPU,b=CUDA0"], ["-ngl", "99"], ["-ngl", "-1"], ["-fa", "on"],
         ["-ctk", "q8_0", "-ctv", "q8_0"], ["-ts", "3,1"], ["--chat-template", "chatml"],
         ["--chat-template-file", "x.jinja"], ["--chat-template-kwargs", '{"a": true}'],
-        ["--jinja"], ["--rope-scaling", "yarn"], ["-t", "8"], ["-ub", "1024"], ["--rpc", "a:1"],
+        ["--jinja"], ["--rope-scaling", "yarn"], ["-t", "8"], ["-ub", "1024"],
         ["-hff", "x.gguf"], ["--temp", "0.7"], ["--alias", "me"], ["--fit", "off"], ["-lv", "4"],
         ["--no-agent"], ["--no-ui-mcp-proxy"], ["--spec-draft-ngl", "9"], ["-ngld", "9"],
         ["-devd", "CUDA1"], ["-ctkd", "q8_0"], ["-td", "2"], ["-Cd", "ff"], ["--prio-draft", "2"],
