@@ -344,7 +344,12 @@ class RetuneSection(Section):
     """Gain in tokens per second that a restart must promise; 0.05 is 5 %."""
 
     max_restarts_per_hour: int = Field(2, ge=0, le=60)
-    """Restarts for the sake of a better setting. 0: only settings that need none change."""
+    """Restarts for the sake of a better setting, the last of them kept for the way back from one
+    that turns out slower. 0: only settings that need none change."""
+
+    explore: Annotated[float, Field(ge=0, le=0.1)] = 0.01
+    """Share of rounds that may draft longer than pays by what is known, to learn whether it
+    would. Only with the live policy; where nothing is drafted, one round in 16 may (0: none)."""
 
 
 class Config(Section):

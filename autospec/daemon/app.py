@@ -22,13 +22,13 @@ from autospec.daemon import steering
 from autospec.daemon.child_log import ChildLog
 from autospec.daemon.choose import Model
 from autospec.daemon.control import ControlServer
-from autospec.daemon.engine_findings import Applier
-from autospec.daemon.events import Events
+from autospec.daemon.events import Events, Level
 from autospec.daemon.lifecycle import Phase
 from autospec.daemon.memory import Memory
 from autospec.daemon.notify import Notifier
 from autospec.daemon.pulse import Pulse, heartbeat
 from autospec.daemon.report import model_report, report
+from autospec.daemon.retuning.appliers import Applier
 from autospec.daemon.supervisor import Charge, Supervisor
 from autospec.daemon.tuner import Tuner
 from autospec.engine.find import Engine, find_engine
@@ -206,10 +206,14 @@ class Daemon:
         self, name: str, prepared: Prepared, calibration: Calibration | None
     ) -> tuple[Supervisor, Tuner]:
         config = self.config
-        learned = self._memory.learned(calibration.key) if calibration else None
         live = calibration is not None and self._may_steer(name, prepared)
-        model = Model(config.models[name], prepared.context, calibration, learned, live=live)
-        tuner = Tuner(model, config.retune, self._memory)
+        able = prepared.engine.capabilities
+        model = Model(config.models[name], prepared.context, calibration, able, live=live)
+
+        def say(text: str, level: Level) -> None:
+            self.events.add(text, model=name, level=level)
+
+        tuner = Tuner(model, config.retune, self._memory, say=say)
         endpoint = config.own_addresses()[name].endpoint(config.server.api_key_file)
         load_seconds = config.engine.start_timeout or prepared.load_seconds
         charge = Charge(prepared.engine, prepared.launch, endpoint, prepared.env, load_seconds)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 from autospec.calibration.result import Calibration
 from autospec.config.schema import ModelConfig
-from autospec.daemon.memory import Learned
+from autospec.daemon.retuning.appliers import Applier, Choice, applier
+from autospec.daemon.retuning.knowledge import Knowledge
 from autospec.daemon.setting import Basis, Setting, Source, plain
-from autospec.engine.capabilities import DRAFT_SIMPLE
+from autospec.engine.capabilities import DRAFT_SIMPLE, Capabilities
 from autospec.engine.launch import Speculation
-from autospec.tuning.cost import RoundCost, fit_overhead, round_cost
-from autospec.tuning.plan import Pins, Plan, Trial, make_plan
+from autospec.tuning.cost import RoundCost
+from autospec.tuning.plan import Pins, Plan, make_plan
 from autospec.tuning.survival import SurvivalModel
-from autospec.tuning.tilt import tilted
 
 USUAL_DEPTH = 1024
 """Context depth in tokens that is planned for until traffic tells, if the context is that long."""
@@ -26,18 +26,18 @@ _ENGINE_N_MAX = 3
 class Model:
     """All that a choice is made from: the user's wishes, the costs and what traffic taught.
 
-    `trial` is there once a setting proved slower than plain decoding; it outranks predictions.
-    `live`: the engine can be steered while it runs (see `steering`). `belief` is what rounds of
-    real traffic taught then.
+    `able` are the engine's abilities, None where they do not matter. `live`: the engine can be
+    steered while it runs. `taught` is what traffic taught, None before any; `traffic` is the load
+    and the depth that are chosen for then.
     """
 
     config: ModelConfig
     context: int
     calibration: Calibration | None
-    learned: Learned | None = None
-    trial: Trial | None = None
+    able: Capabilities | None = None
     live: bool = False
-    belief: SurvivalModel | None = None
+    taught: Knowledge | None = None
+    traffic: Basis | None = None
 
     @property
     def steered(self) -> bool:
@@ -46,15 +46,50 @@ class Model:
 
     @property
     def basis(self) -> Basis:
-        if self.learned is not None:
-            busy = max(1, round(self.learned.busy))
-            return Basis(self.learned.depth, busy, self.learned.counters.drafts)
+        if self.traffic is not None:
+            return self.traffic
         a_slot = self.context // self.config.slots
         return Basis(depth=min(USUAL_DEPTH, a_slot // _SHARE_OF_CONTEXT))
 
+    @property
+    def knowledge(self) -> Knowledge:
+        """ValueError without a calibration."""
+        if self.taught is not None:
+            return self.taught
+        if self.calibration is None:
+            raise ValueError("a prediction needs a calibration")
+        return Knowledge.of(self.calibration, self.longest)
 
-def choose(model: Model) -> Setting:
-    """The setting to launch `model` with, and why."""
+    @property
+    def longest(self) -> int:
+        """The longest draft that is considered."""
+        measured = self.calibration.max_draft if self.calibration else 0
+        return max(measured, self.config.n_max or 0)
+
+    @property
+    def pins(self) -> Pins:
+        config = self.config
+        return Pins(
+            n_max=config.n_max,
+            n_min=config.n_min,
+            p_min=config.p_min,
+            speculate=None if config.type == "auto" else True,
+        )
+
+    @property
+    def tuned(self) -> bool:
+        """Whether there is anything to choose: a draft model, costs, and the user's leave."""
+        drafted = self.config.type == "auto" or self.config.type == (DRAFT_SIMPLE,)  # noqa: PLR1714
+        has_draft = self.config.draft is not None or self.config.draft_hf is not None
+        return drafted and has_draft and self.calibration is not None
+
+    def applier(self) -> Applier:
+        """How a choice reaches the engine, made anew."""
+        return applier(self.able, live=self.steered, refusal=None)
+
+
+def choose(model: Model, by: Applier | None = None) -> Setting:
+    """The setting to launch `model` with, and why; `by` carries it, by default the best way."""
     config = model.config
     has_draft = config.draft is not None or config.draft_hf is not None
     if config.type == "off":
@@ -68,69 +103,45 @@ def choose(model: Model) -> Setting:
     plan = predict(model)
     if plan.scalar is None or not plan.speculate:
         return replace(plain(plan.reason, plan=plan), basis=model.basis)
-    scalar, steered = plan.scalar, model.steered and plan.policy.n_max > 0
-    speculation = Speculation((DRAFT_SIMPLE,), scalar.n_max, scalar.n_min, scalar.p_min)
-    if steered:
-        speculation = Speculation((DRAFT_SIMPLE,), plan.policy.n_max)
-    return Setting(speculation, plan.reason, _sources(config), plan, model.basis, live=steered)
+    return speculating(model, plan, by or model.applier())
+
+
+def speculating(model: Model, plan: Plan, by: Applier) -> Setting:
+    """The setting that carries `plan` by way of `by`, whether or not the plan is to speculate."""
+    carried = by.launch(choice_of(model, plan))
+    return Setting(
+        carried.speculation,
+        plan.reason,
+        _sources(model.config),
+        plan,
+        model.basis,
+        live=by.name == "live",
+        environment=carried.environment,
+    )
+
+
+def choice_of(model: Model, plan: Plan) -> Choice:
+    """What an applier carries. ValueError for a plan without a triple."""
+    if plan.scalar is None:
+        raise ValueError("there is nothing to draft")
+    longest = model.config.n_max or model.longest
+    return Choice(plan.scalar, cost_of(model).truncated(longest), survival_of(model), longest)
 
 
 def predict(model: Model) -> Plan:
     """The best plan under the pins, at the depth and load of `model.basis`."""
-    config = model.config
-    pins = Pins(
-        n_max=config.n_max,
-        n_min=config.n_min,
-        p_min=config.p_min,
-        speculate=None if config.type == "auto" else True,
-    )
-    trial = model.trial if pins.speculate is None else None
-    return make_plan(
-        cost_of(model), survival_of(model), pins=pins, trial=trial, thresholds=model.steered
-    )
+    survival = model.knowledge.survival
+    return make_plan(cost_of(model), survival, pins=model.pins, thresholds=model.steered)
 
 
 def cost_of(model: Model, basis: Basis | None = None) -> RoundCost:
-    """Costs of rounds at `basis`, by default the model's own.
-
-    The rehearsal's rounds tell what they cost beyond the benchmark's steps.
-    """
-    calibration, basis = _needed(model), basis or model.basis
-    target, draft = calibration.surface, calibration.draft_cost("autoregressive")
-    overhead = fit_overhead(calibration.rounds, target, draft, calibration.rehearsal_depth)
-    longest = max(calibration.max_draft, model.config.n_max or 0)
-    return round_cost(
-        target,
-        draft,
-        n_max=longest,
-        depth=basis.depth,
-        slots=basis.busy,
-        overhead=overhead,
-    )
+    """Costs of rounds at `basis`, by default the model's own."""
+    return model.knowledge.costs.at(basis or model.basis)
 
 
 def survival_of(model: Model) -> SurvivalModel:
     """Acceptance as the rehearsal saw it, moved to what the user's own traffic shows."""
-    if model.belief is not None:
-        return model.belief
-    calibration = _needed(model)
-    longest = max(calibration.max_draft, model.config.n_max or 0)
-    survival = SurvivalModel.from_rounds(calibration.rounds, longest)
-    if (learned := model.learned) is None:
-        return survival
-    return tilted(
-        survival,
-        learned.counters,
-        n_max=learned.n_max,
-        n_min=learned.n_min,
-        p_min=learned.p_min,
-    )
-
-
-def _needed(model: Model) -> Calibration:
-    if model.calibration is None:
-        raise ValueError("a prediction needs a calibration")
-    return model.calibration
+    return model.knowledge.survival
 
 
 def _sources(config: ModelConfig) -> dict[str, Source]:

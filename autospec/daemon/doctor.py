@@ -29,8 +29,8 @@ from autospec.config.values import Address
 from autospec.daemon import engine_findings, findings, steering, unit_findings
 from autospec.daemon.app import settings_of
 from autospec.daemon.control import ask
-from autospec.daemon.engine_findings import Applier
 from autospec.daemon.findings import Finding, Folder
+from autospec.daemon.retuning.appliers import Applier
 from autospec.daemon.service import Scope
 from autospec.daemon.unit_findings import Unit
 from autospec.engine.arguments import unknown_extra

@@ -3,53 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from autospec.calibration.prepare import Prepared
 from autospec.calibration.result import Calibration
 from autospec.config.schema import Config, ModelConfig
 from autospec.daemon.findings import Finding, Level
 from autospec.engine.arguments import UnknownArgument
-from autospec.engine.capabilities import Capabilities
 from autospec.engine.find import Engine
 from autospec.hardware.gpu import EngineDevice
 from autospec.hardware.snapshot import Hardware
 
 _NEEDED_OF_BENCH = ("-npp", "-ntg", "-npl", "-pps", "-kvu", "--output-format")
 _NO_GPU_OF_OURS = ("BLAS", "RPC")
-
-
-@dataclass(frozen=True)
-class Applier:
-    """How settings reach the engine, and why not in a better way."""
-
-    name: Literal["live", "cost-vector", "request-fields", "scalar"]
-    why: str
-
-
-def applier(able: Capabilities, *, live: bool, refusal: str | None) -> Applier:
-    """The way that is used with a build of these abilities.
-
-    `live`: the configuration asks for the live policy; `refusal` says why it cannot be had.
-    """
-    if live and refusal is None:
-        return Applier(
-            "live",
-            "thresholds steer drafts inside the running engine; each start proves that it works",
-        )
-    why = f"the live policy cannot be used: {refusal}" if live else "the live policy is off"
-    others = []
-    if able.cost_vector:
-        others.append("a vector of batch costs at start (GGML_BATCH_COSTS)")
-    if able.request_fields:
-        others.append("settings in each request (speculative.n_max)")
-    also = (
-        f"this build would also take {' and '.join(others)}, which autospec does not use yet"
-        if others
-        else "this build reads no cost vector (GGML_BATCH_COSTS) and no settings in requests"
-    )
-    return Applier("scalar", f"settings are flags at start, and change by a restart; {why}; {also}")
 
 
 def about_engine(engine: Engine, config: Config | None) -> Iterator[Finding]:

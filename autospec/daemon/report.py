@@ -8,8 +8,8 @@ from typing import Any
 
 from autospec import __version__
 from autospec.calibration.result import Calibration
-from autospec.daemon.engine_findings import Applier
 from autospec.daemon.events import Events
+from autospec.daemon.retuning.appliers import Applier
 from autospec.daemon.setting import Setting
 from autospec.daemon.supervisor import Supervisor
 from autospec.daemon.tuner import Tuner
@@ -60,7 +60,7 @@ def report(
             "version": engine.version,
             "identity": engine.identity,
             "build_date": engine.build_date,
-            "applier": asdict(applier),
+            "applier": {"name": applier.name, "why": applier.why},
         },
         "hardware": hardware,
         "models": models,

@@ -26,7 +26,8 @@ class Basis:
 class Setting:
     """`sources` tells for `type`, `n_max`, `n_min` and `p_min` whether autospec or the user
     chose. `plan` holds the predictions; None where nothing was measured to predict from.
-    `live`: thresholds decide inside the engine, and `speculation` only gives them room."""
+    `live`: thresholds decide inside the engine, and `speculation` only gives them room.
+    `environment` is added to the child's."""
 
     speculation: Speculation
     reason: str
@@ -34,6 +35,7 @@ class Setting:
     plan: Plan | None = None
     basis: Basis = field(default_factory=Basis)
     live: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def plain(reason: str, source: Source = "auto", plan: Plan | None = None) -> Setting:

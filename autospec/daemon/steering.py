@@ -1,31 +1,36 @@
-"""The live policy of one model: what is put in force, and what its rounds teach.
+"""The live policy of one child: rounds are read, thresholds put in force.
 
-The child is launched once; from then on thresholds follow acceptance, load and depth without a
-restart. Whether the child may be steered at all is found out per engine and launch.
+The child is launched once, with room for the longest draft that is considered; from then on
+thresholds follow acceptance, load and depth without a restart. Whether a child may be steered at
+all is found out per engine and launch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from autospec.calibration.result import Calibration
-from autospec.daemon.choose import Model, cost_of, survival_of
-from autospec.daemon.engine_findings import Applier, applier
+from autospec.daemon.retuning import exploring
+from autospec.daemon.retuning.appliers import Applier, applier
+from autospec.daemon.retuning.exploring import Ahead, Budget
+from autospec.daemon.retuning.knowledge import Knowledge
+from autospec.daemon.retuning.steps import Step, Steps
 from autospec.daemon.setting import Basis
 from autospec.engine.capabilities import DRAFT_SIMPLE
 from autospec.engine.find import Engine
 from autospec.engine.launch import Launch
 from autospec.engine.live import build, trust
 from autospec.engine.live.applier import LiveSession, obstacle
-from autospec.engine.live.policy import LivePolicy, constant
-from autospec.tuning.cost import RoundCost
-from autospec.tuning.stopping import solve_table
-from autospec.tuning.survival import SurvivalModel
+from autospec.engine.live.policy import LivePolicy, at_most, constant
+from autospec.tuning.shared import policy_table
+from autospec.tuning.stopping import Policy
 
 SOLVE_AFTER = 32
 """Rounds after which the belief has moved enough to solve anew."""
 
-_MOST_DEPTHS = 8
+_DEPTHS = (0.0, 1 / 32, 1 / 8, 1 / 4, 1 / 2, 1.0)
+"""Depths that thresholds are solved for, as shares of a slot's context."""
+
 _MOST_LOADS = 8
 
 
@@ -46,49 +51,115 @@ def applier_of(engine: Engine, *, live: bool) -> Applier:
     return applier(engine.capabilities, live=live, refusal=refusal)
 
 
+@dataclass(frozen=True)
+class Solved:
+    """Thresholds to be put in force, the rules by load and depth that they are made from, and
+    where a draft is let go further than these ask for."""
+
+    table: LivePolicy
+    policies: Mapping[tuple[int, float], Policy]
+    ahead: Ahead | None = None
+
+    def at(self, busy: int, depth: float) -> Policy | None:
+        """The rule nearest to a load and depth; None where the thresholds are given ones."""
+        if not self.policies:
+            return None
+        loads = sorted({load for load, _ in self.policies})
+        load = max((one for one in loads if one <= busy), default=loads[0])
+        depths = [key for key in self.policies if key[0] == load]
+        return self.policies[min(depths, key=lambda key: abs(key[1] - depth))]
+
+
+@dataclass(frozen=True)
+class Room:
+    """What thresholds are solved for: so many slots, each with a context of so many tokens, in a
+    child that drafts up to `n_max`. `pinned` thresholds are the user's."""
+
+    slots: int
+    context: int
+    n_max: int
+    pinned: tuple[float, ...] | None = None
+
+    def solve(
+        self, knowledge: Knowledge, before: Solved | None = None, *, zero: bool = False
+    ) -> Solved:
+        """The best thresholds for every load and depth as far as is known now.
+
+        The search goes on from those of `before`. With `zero` nothing is drafted.
+        """
+        if zero:
+            return Solved(at_most(0, self.n_max), {})
+        if self.pinned is not None:
+            return Solved(constant(self.pinned), {})
+        survival = knowledge.survival
+        costs = {
+            (busy, depth): knowledge.costs.at(Basis(depth, busy)).truncated(self.n_max)
+            for busy in range(1, min(self.slots, _MOST_LOADS) + 1)
+            for depth in sorted({float(round(share * self.context)) for share in _DEPTHS})
+        }
+        start = dict(before.policies) if before is not None and before.policies else None
+        policies = policy_table(costs, survival, limit_is_free=True, start=start)
+        return Solved(LivePolicy.of(policies, survival, sole=True), policies)
+
+
 @dataclass
 class Steering:
-    """Steers one child; made anew for each. `belief` is what its rounds have taught so far."""
+    """Steers one child; made anew for each. `rounds` were read so far."""
 
-    model: Model
-    n_max: int
-    belief: SurvivalModel
+    room: Room
+    budget: Budget
     rounds: int = 0
+    solved: Solved | None = None
+    _steps: Steps = field(default_factory=Steps)
+    _next: tuple[int, float, float] | None = None
     _unsolved: int = SOLVE_AFTER
 
-    @classmethod
-    def of(cls, model: Model, n_max: int) -> Steering:
-        return cls(model, n_max, model.belief or survival_of(replace(model, learned=None)))
-
-    def steer(self, session: LiveSession) -> None:
-        """Keep the policy alive, learn from new rounds, put a better policy in force."""
+    def read(self, session: LiveSession) -> list[Step]:
+        """Keep the policy alive and take the steps that are complete."""
         session.beat()
-        if seen := [one.round for one in session.rounds()]:
-            self.belief = self.belief.update(seen)
-            self.rounds += len(seen)
-            self._unsolved += len(seen)
-        if self._unsolved >= SOLVE_AFTER:
-            self._unsolved = 0
-            session.put(self.policy())
+        seen = session.rounds()
+        ahead = self.solved.ahead if self.solved else None
+        explored = sum(ahead is not None and ahead.holds(one.depth) for one in seen)
+        self.budget = self.budget.after(len(seen), explored)
+        self.rounds += len(seen)
+        self._unsolved += len(seen)
+        if seen:
+            last = seen[-1]
+            made = sum(one.round.accepted + 1 for one in seen) / len(seen)
+            self._next = (last.busy, last.depth + last.round.accepted + 1.0, made)
+        return self._steps.take(seen)
 
-    def policy(self) -> LivePolicy:
-        """The best thresholds for every load and depth, under the present belief."""
-        if (pinned := self.model.config.thresholds) is not None:
-            return constant(pinned)
-        costs = {
-            (busy, depth): self._cost(busy, depth)
-            for busy in range(1, min(self.model.config.slots, _MOST_LOADS) + 1)
-            for depth in _depths(self.model.calibration)
-        }
-        solved = solve_table(list(costs.values()), self.belief)
-        policies = dict(zip(costs, solved, strict=True))
-        return LivePolicy.of(policies, self.belief, sole=True)
+    @property
+    def due(self) -> bool:
+        """Whether enough rounds came to solve anew."""
+        return self._unsolved >= SOLVE_AFTER
 
-    def _cost(self, busy: int, depth: float) -> RoundCost:
-        return cost_of(self.model, Basis(depth, busy)).truncated(self.n_max)
+    def put(self, session: LiveSession, solved: Solved, knowledge: Knowledge) -> None:
+        """Put thresholds in force, with a place to explore in where the budget allows it."""
+        self._unsolved = 0
+        if (ahead := self._explore(solved, knowledge)) is not None:
+            solved = replace(
+                solved, table=exploring.with_exploring(solved.table, ahead), ahead=ahead
+            )
+        self.solved = solved
+        session.put(solved.table)
 
+    @property
+    def present(self) -> Policy | None:
+        """The rule in force where the last round was."""
+        if self.solved is None or self._next is None:
+            return None
+        return self.solved.at(self._next[0], self._next[1])
 
-def _depths(calibration: Calibration | None) -> tuple[float, ...]:
-    if calibration is None:
-        return (0.0,)
-    return tuple(map(float, calibration.surface.depths[:_MOST_DEPTHS]))
+    def _explore(self, solved: Solved, knowledge: Knowledge) -> Ahead | None:
+        """Where the next draft is let go further than the policy asks for, if the budget allows."""
+        if self._next is None:
+            return None
+        busy, depth, made = self._next
+        policy = solved.at(busy, depth)
+        if policy is None or not self.budget.allows(drafting=policy.drafts):
+            return None
+        kept = sum(threshold <= 1.0 for threshold in policy.thresholds)
+        strength = knowledge.survival.strength.tolist()
+        reach = exploring.length(kept, strength, self.room.n_max)
+        return Ahead(depth + exploring.AHEAD * made, made, reach) if reach > 0 else None

@@ -1,128 +1,255 @@
-"""Follows one model's traffic and says when another setting should be put in force."""
+"""Follows one model's traffic and says when another setting should be put in force.
+
+The owner of the child calls `steer` and `reconsider` after every reading. What they bring is put
+aside, and taken in by the advisor in a thread beside the event loop, one batch at a time; what it
+came to is acted on at the next call.
+"""
 
 from __future__ import annotations
 
 import time
-import uuid
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 
 from autospec.config.schema import RetuneSection
-from autospec.daemon.choose import Model, choose, cost_of, survival_of
-from autospec.daemon.memory import Learned, Memory
-from autospec.daemon.retune import Decision, Observed, decide, due
-from autospec.daemon.setting import Setting
-from autospec.daemon.steering import Steering
+from autospec.daemon.choose import Model, choose
+from autospec.daemon.events import Level
+from autospec.daemon.memory import Memory
+from autospec.daemon.retuning.advisor import Advisor, Seen
+from autospec.daemon.retuning.appliers import RequestFields, applier
+from autospec.daemon.retuning.decide import Decision, Price, live_change
+from autospec.daemon.retuning.exploring import Budget
+from autospec.daemon.retuning.knowledge import less
+from autospec.daemon.retuning.steps import Step
+from autospec.daemon.setting import Basis, Setting, plain
+from autospec.daemon.steering import Room, Solved, Steering
 from autospec.daemon.watch import NOTHING, Watch
 from autospec.engine.live.applier import LiveSession
-from autospec.tuning.plan import Measured, Trial
-from autospec.tuning.projection import scalar_rate
-from autospec.tuning.stopping import solve
+from autospec.engine.live.policy import at_most
+from autospec.tuning.observations import Counters
 
-SLOWER = 0.05
-"""How far (relative) under predicted plain decoding a measured rate is believed to be slower."""
+LOOK_SECONDS = 5.0
+"""How often it is thought again."""
+
+_threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="advisor")
+
+
+@dataclass(frozen=True)
+class Thought:
+    """What a batch of observations led to; `solved` is to be put in force if there is anything."""
+
+    decision: Decision | None
+    solved: Solved | None
+    told: tuple[str, ...]
+
+
+@dataclass
+class _Inbox:
+    moments: list[tuple[int, float, float]] = field(default_factory=list)
+    spans: list[tuple[Counters, Basis]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
 
 class Tuner:
-    """`reconsider` is called by the owner of the child; `decision` tells what it thought last.
+    """`decision` tells what was thought last. `say` is told what the user should know.
 
-    With a `memory`, what traffic taught is kept for the next start of the daemon.
+    `reload` is how long a child takes from the decision to be replaced until the next one serves
+    (seconds), as it was seen last; `side_by_side` whether both fit the machine at once. Without
+    `background` everything is done within the call.
     """
 
-    def __init__(self, model: Model, settings: RetuneSection, memory: Memory | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        settings: RetuneSection,
+        memory: Memory | None = None,
+        *,
+        say: Callable[[str, Level], None] = lambda _text, _level: None,
+        background: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.model = model
+        self.settings = settings
         self.decision: Decision | None = None
         self.why_not_live: str | None = None
-        self._settings = settings
-        self._memory = memory
-        self._epoch: tuple[Watch | None, str] = (None, "")
-        self._asked: float | None = None
-        self._restarts: list[float] = []
         self.steering: Steering | None = None
+        self.forced = False
+        self.reload = 0.0
+        self.side_by_side = False
+        self.by = model.applier()
+        self.advisor = Advisor(model, settings, self.by, model.knowledge) if model.tuned else None
+        self._memory = memory
+        self._say = say
+        self._background = background
+        self._clock = clock
+        self._looked = clock()
+        self._forced: Setting | None = None
+        self._watch: Watch | None = None
+        self._before = NOTHING
+        self._read_at = clock()
+        self._inbox = _Inbox()
+        self._job: Future[Thought] | None = None
         self._session: LiveSession | None = None
 
     def first(self) -> Setting:
-        return choose(self.model)
+        """The setting for the first child, and for one that takes the place of a refused one."""
+        if self.forced:
+            self._forced = self._forced or plain("you asked for plain decoding", "pinned")
+            return self._forced
+        return choose(self._known(), self.by)
+
+    def force_plain(self, forced: bool) -> None:
+        """Plain decoding by the user's word, until it is taken back.
+
+        A steered child stops drafting with its next round; the child without a draft follows as
+        soon as the owner asks again.
+        """
+        self.forced = forced
+        if forced and self._session is not None and self.steering is not None:
+            self._session.put(at_most(0, self.steering.room.n_max))
+
+    def request_fields(self) -> Mapping[str, float] | None:
+        """What the front door adds to each request; None where that has no effect."""
+        return self.by.fields if isinstance(self.by, RequestFields) else None
 
     def refuse_live(self, reason: str) -> Setting:
         """The setting for a child that cannot be steered; `why_not_live` keeps the reason."""
+        self._finish()
         self.why_not_live = reason
-        self.model = replace(self.model, live=False, belief=None)
-        return choose(self.model)
+        self.model = replace(self._known(), live=False)
+        self.by = applier(self.model.able, live=True, refusal=reason)
+        self._session = None
+        if self.advisor is not None:
+            self.advisor.model, self.advisor.by = self.model, self.by
+        return self.first()
 
     def steer(self, setting: Setting, session: LiveSession) -> None:
-        """Learn from the rounds of the child under `session`, and steer it by what is known."""
+        """Read the rounds of the child under `session`, which is steered by what they teach."""
         if self.steering is None or self._session is not session:
-            self.steering = Steering.of(self.model, setting.speculation.n_max)
+            config, n_max = self.model.config, setting.speculation.n_max
+            a_slot = self.model.context // config.slots
+            room = Room(config.slots, a_slot, n_max, config.thresholds)
+            self.steering = Steering(room, Budget(self.settings.explore))
             self._session = session
-        self.steering.steer(session)
+        self._inbox.steps += self.steering.read(session)
 
     def reconsider(self, current: Setting, watch: Watch) -> Setting | None:
-        """Another setting when it pays to restart for it right now, else None."""
-        if self.model.calibration is None:
+        """Another setting when another child shall be started with it now, else None."""
+        now = self._clock()
+        self._gather(watch, now)
+        if self.forced or current is self._forced:
+            return self._by_word(current)
+        if (advisor := self.advisor) is None:
             return None
-        now = time.monotonic()
-        waiting = self.decision is not None and self.decision.action == "wait"
-        observed = Observed(
+        thought = None
+        if self._job is not None and self._job.done():
+            thought, self._job = self._job.result(), None
+        elif self._job is None and self._due(current, now):
+            job = self._work(advisor, current, watch, now)
+            if self._background:
+                self._job = _threads.submit(job)
+            else:
+                thought = job()
+        return None if thought is None else self._act(advisor, current, thought)
+
+    def _by_word(self, current: Setting) -> Setting | None:
+        """What the user's word asks for, now or no longer."""
+        if self.forced:
+            return self.first() if current.speculation.on else None
+        self._forced = None
+        wanted = self.first()
+        return wanted if wanted.speculation.on else None
+
+    def _known(self) -> Model:
+        return self.model if self.advisor is None else self.advisor.current()
+
+    def _finish(self) -> None:
+        """Wait for the thought under way, and drop it."""
+        if self._job is not None:
+            self._job.result()
+            self._job = None
+
+    def _gather(self, watch: Watch, now: float) -> None:
+        """Put aside what the watch shows since the last call."""
+        if watch is not self._watch:
+            self._watch, self._before = watch, NOTHING
+            self.reload = max(0.0, now - self._read_at)
+            self._read_at = now
+        seconds, self._read_at = now - self._read_at, now
+        self._inbox.moments.append((watch.busy_now, watch.depth_now, seconds))
+        if watch.total is not self._before:
+            # Requests shorter than the time between readings are never caught at work.
+            basis = Basis(watch.depth or 0.0, max(1, round(watch.busy or 1.0)))
+            self._inbox.spans.append((less(watch.total, self._before), basis))
+            self._before = watch.total
+
+    def _due(self, current: Setting, now: float) -> bool:
+        steering = self.steering if current.live else None
+        return now - self._looked >= LOOK_SECONDS or (steering is not None and steering.due)
+
+    def _work(
+        self, advisor: Advisor, current: Setting, watch: Watch, now: float
+    ) -> Callable[[], Thought]:
+        """The work on all that was put aside; it touches nothing that the event loop does."""
+        inbox, self._inbox = self._inbox, _Inbox()
+        steering = self.steering if current.live else None
+        solving = steering is not None and steering.due
+        before = steering.solved if steering is not None else None
+        looking = now - self._looked >= LOOK_SECONDS
+        if looking:
+            self._looked = now
+        seen = Seen(
             now=now,
-            traffic_since=watch.began,
-            rounds=watch.total.predicted - watch.total.accepted,
+            setting=current,
+            moments=inbox.moments,
+            spans=inbox.spans,
+            steps=inbox.steps,
             idle=watch.idle,
-            asked=None if waiting and watch.idle else self._asked,
-            restarts=self._restarts,
+            rounds=watch.total.predicted - watch.total.accepted,
+            traffic=now - watch.began if watch.began is not None else 0.0,
+            price=Price(self.reload, self._lost_caches(watch), side_by_side=self.side_by_side),
         )
-        if not due(observed, self._settings, speculating=current.speculation.on):
-            return None
-        self._asked = now
-        self._learn(current, watch)
-        rate = self._rate(current, watch)
-        candidate = choose(self.model)
-        self.decision = decide(current, candidate, rate, observed, self._settings)
-        if self.decision.action != "restart":
-            return None
-        self._restarts.append(now)
-        return candidate
 
-    def _learn(self, current: Setting, watch: Watch) -> None:
-        """Take in what this child's traffic shows, and keep it for the next start."""
-        speculation, known, basis = current.speculation, self.model.learned, self.model.basis
-        # Requests shorter than the time between readings are never caught at work.
-        depth, busy = watch.depth or basis.depth, watch.busy or 1.0
-        if current.live and self.steering is not None:
-            # Counters cannot tell a threshold's cut from a miss; the rounds can.
-            self.model = replace(self.model, belief=self.steering.belief)
-            known = Learned(speculation.n_max, 0, 0.0, NOTHING, depth, busy)
-        elif speculation.on:
-            known = Learned(
-                speculation.n_max,
-                speculation.n_min,
-                speculation.p_min,
-                watch.total,
-                depth,
-                busy,
-            )
-        elif known is not None:
-            known = replace(known, depth=depth, busy=busy)
-        else:
-            known = Learned(0, 0, 0.0, NOTHING, depth, busy)
-        self.model = replace(self.model, learned=known)
-        if self._memory is not None and not current.live and self.model.calibration is not None:
-            if self._epoch[0] is not watch:
-                self._epoch = watch, uuid.uuid4().hex
-            self._memory.learn(self.model.calibration.key, self._epoch[1], known)
+        def work() -> Thought:
+            advisor.learn(seen)
+            decision = advisor.think(seen, time.time()) if looking else None
+            solved = None
+            if steering is not None and solving:
+                solved = steering.room.solve(advisor.knowledge, before, zero=advisor.hold_zero)
+            told, advisor.told = tuple(advisor.told), []
+            return Thought(decision, solved, told)
 
-    def _rate(self, current: Setting, watch: Watch) -> float:
-        """Tokens/s of the setting in force: predicted by what is known now, unless it measures
-        slower than plain decoding. Then the measurement counts, and is kept as a trial."""
-        cost = cost_of(self.model)
-        speculation = current.speculation
-        if not speculation.on:
-            return cost.plain_rate
-        n_max, n_min, p_min = speculation.n_max, speculation.n_min, speculation.p_min
-        measured = (watch.mean_rate or 0.0) * self.model.basis.busy
-        if 0.0 < measured < cost.plain_rate * (1.0 - SLOWER):
-            tried = Measured(n_max, n_min, p_min, measured)
-            self.model = replace(self.model, trial=Trial(cost.plain_rate, (tried,)))
-            return measured
-        if current.live:
-            return solve(cost.truncated(n_max), survival_of(self.model)).rate
-        return scalar_rate(cost, survival_of(self.model), n_max, n_min, p_min)
+        return work
+
+    def _lost_caches(self, watch: Watch) -> float:
+        """Seconds that the prompts in the slots take to be evaluated again."""
+        if self.advisor is None:
+            return 0.0
+        target = self.advisor.knowledge.costs.live.target
+        a_token = target.step(target.max_batch).value / target.max_batch
+        return (watch.depth or 0.0) * (watch.busy or 0.0) * a_token / 1000.0
+
+    def _act(self, advisor: Advisor, current: Setting, thought: Thought) -> Setting | None:
+        for text in thought.told:
+            self._say(text, "info")
+        if thought.solved is not None and current.live:
+            self._put(advisor, thought.solved)
+        if (decision := thought.decision) is None:
+            return None
+        if self.decision is None or decision.action != self.decision.action:
+            self._say(f"{decision.action}: {decision.reason}", "info")
+        self.decision = decision
+        if decision.action == "change live" and self.by.put(advisor.choice()):
+            return None
+        return advisor.setting_for(decision) if decision.restarts else None
+
+    def _put(self, advisor: Advisor, solved: Solved) -> None:
+        """Put thresholds in force, and note it where they mean something else than before."""
+        steering, session = self.steering, self._session
+        if steering is None or session is None:
+            return
+        before = steering.present
+        steering.put(session, solved, advisor.knowledge)
+        if (change := live_change(before, steering.present)) is not None:
+            advisor.record(change, time.time())

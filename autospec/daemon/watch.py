@@ -42,12 +42,13 @@ class Watch:
 
     `total` is everything since the setting came into force, `began` when the first token was
     seen to be generated. `depth` (tokens) and `busy` (slots) are means over the readings in
-    which a slot was at work.
+    which a slot was at work, `depth_now` and `busy_now` those of the last reading.
     """
 
     total: Counters = NOTHING
     began: float | None = None
     busy_now: int = 0
+    depth_now: float = 0.0
     _last: ServerCounters | None = None
     _recent: deque[tuple[float, Counters]] = field(default_factory=deque)
     _readings: int = 0
@@ -73,9 +74,10 @@ class Watch:
         if working:
             self._at_work(now)
             depths = [state.depth or 0 for state in working]
+            self.depth_now = sum(depths) / len(depths)
             self._readings += 1
             self._busy_sum += len(working)
-            self._depth_sum += sum(depths) / len(depths)
+            self._depth_sum += self.depth_now
 
     def _at_work(self, now: float) -> None:
         if self.began is None:

@@ -25,7 +25,7 @@ from autospec.daemon.app import settings_of
 from autospec.daemon.choose import Model
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
-from autospec.daemon.retune import Decision
+from autospec.daemon.retuning.decide import Decision
 from autospec.daemon.setting import Setting
 from autospec.daemon.supervisor import Charge, Supervisor
 from autospec.daemon.tuner import Tuner

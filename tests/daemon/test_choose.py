@@ -10,8 +10,9 @@ import pytest
 from autospec.calibration.result import Calibration
 from autospec.config.schema import ModelConfig
 from autospec.daemon.choose import USUAL_DEPTH, Model, choose, cost_of
-from autospec.daemon.memory import Learned
+from autospec.daemon.retuning.knowledge import Knowledge
 from autospec.daemon.setting import Basis
+from autospec.engine.launch import Speculation
 from autospec.tuning.cost import StepTime
 from autospec.tuning.observations import Counters, Round
 
@@ -36,8 +37,8 @@ def calibration(accepted: int, *, slope: float = 1.0) -> Calibration:
     )
 
 
-def model(known: Calibration | None, learned: Learned | None = None, **config: Any) -> Model:
-    return Model(ModelConfig(**(PAIR | config)), 4096, known, learned)
+def model(known: Calibration | None, **config: Any) -> Model:
+    return Model(ModelConfig(**(PAIR | config)), 4096, known)
 
 
 def test_a_good_draft_is_used_and_the_sentence_says_by_how_much() -> None:
@@ -112,20 +113,27 @@ def test_before_any_traffic_the_depth_is_a_guess_within_the_context(
 
 
 def test_what_traffic_taught_is_what_is_chosen_for() -> None:
-    counters = Counters(500, 4000, 0, (0,) * DRAFTED)
-    learned = Learned(DRAFTED, 0, 0.0, counters, depth=300.0, busy=1.2)
-    taught = model(calibration(accepted=8, slope=10.0), learned)
-    assert taught.basis == Basis(300.0, 1, 500)
-    before = choose(replace(taught, learned=None))
-    after = choose(taught)
+    taught = model(calibration(accepted=8, slope=10.0))
+    basis = Basis(300.0, 1, 500)
+    counted = Counters(500, 4000, 0, (0,) * DRAFTED, 500, 500 * 0.14)
+    knowledge = Knowledge.of(calibration(accepted=8, slope=10.0), DRAFTED)
+    knowledge = knowledge.after_span(counted, basis, Speculation(("draft-simple",), DRAFTED))
+    before = choose(taught)
+    after = choose(replace(taught, taught=knowledge, traffic=basis))
     assert before.speculation.on
     assert not after.speculation.on or after.speculation.n_max < before.speculation.n_max
-
-
-def test_a_load_of_less_than_one_slot_is_one() -> None:
-    learned = Learned(4, 0, 0.0, Counters(60, 240, 60, (60, 0, 0, 0)), depth=10.0, busy=0.2)
-    assert model(calibration(8), learned).basis.busy == 1
+    assert after.basis == basis
 
 
 def test_a_pin_longer_than_what_was_measured_has_a_cost_too() -> None:
     assert cost_of(model(calibration(8), n_max=20)).n_max == 20
+
+
+def test_a_steered_child_has_room_for_the_longest_draft_that_was_measured() -> None:
+    lazy = replace(model(calibration(accepted=2)), live=True)
+    setting = choose(lazy)
+    assert setting.live
+    assert setting.speculation == Speculation(("draft-simple",), DRAFTED)
+    assert choose(replace(lazy, live=False)).speculation.n_max < DRAFTED
+    pinned = replace(model(calibration(accepted=2), n_max=5), live=True)
+    assert choose(pinned).speculation.n_max == 5

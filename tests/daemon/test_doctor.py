@@ -17,9 +17,8 @@ from autospec.config.values import Address
 from autospec.daemon import doctor
 from autospec.daemon.control import ControlServer
 from autospec.daemon.doctor import Examination, examine, listening_fault
-from autospec.daemon.engine_findings import about_calibration, about_devices, applier
+from autospec.daemon.engine_findings import about_calibration, about_devices
 from autospec.daemon.findings import Finding, Folder, about_daemon, about_folder
-from autospec.engine.capabilities import capabilities
 from autospec.hardware.gpu import EngineDevice, Gpu
 from autospec.hardware.snapshot import Hardware, snapshot
 from autospec.state.store import Row, Store, Table, state_file
@@ -291,23 +290,6 @@ def test_what_a_dying_gpu_says_is_passed_on() -> None:
     dying = replace(CARD, errors=("memory: GPU is lost",))
     first, *_ = about_devices(hardware(dying), (CUDA,))
     assert (first.level, first.sentence) == ("warning", "nvidia GPU 0: memory: GPU is lost")
-
-
-def test_flags_are_used_whatever_else_the_build_could_take() -> None:
-    more = capabilities({}, cost_vector=True, request_fields=True)
-    stock = applier(capabilities({}), live=False, refusal=None)
-    able = applier(more, live=False, refusal=None)
-    assert stock.name == able.name == "scalar"
-    assert "reads no cost vector" in stock.why
-    assert "GGML_BATCH_COSTS" in able.why
-    assert "does not use yet" in able.why
-
-
-def test_the_live_policy_is_used_where_it_was_asked_for_and_can_be_had() -> None:
-    assert applier(capabilities({}), live=True, refusal=None).name == "live"
-    refused = applier(capabilities({}), live=True, refusal="this engine is linked statically")
-    assert refused.name == "scalar"
-    assert "linked statically" in refused.why
 
 
 CALIBRATION = Calibration(

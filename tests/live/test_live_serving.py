@@ -92,7 +92,10 @@ def test_a_proven_engine_is_steered_and_its_rounds_are_learnt_from(
     steering = tuner.steering
     assert steering is not None
     assert steering.rounds >= len(PROMPTS)
-    assert steering.belief.observed > 40
+    assert steering.solved is not None
+    assert tuner.advisor is not None
+    assert tuner.advisor.knowledge.belief.observed > 40
+    assert tuner.advisor.against_plain.rounds > 0
     assert owner.watch.total.drafts > 0
 
 

@@ -1,0 +1,333 @@
+"""Learns from one model's traffic and decides about its setting. No clock, no I/O.
+
+The tuner feeds it what was seen since the last time; `think` answers with what shall be done.
+Both may take some tens of milliseconds, so they run beside the event loop, one at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from autospec.config.schema import RetuneSection
+from autospec.daemon.choose import Model, choice_of, predict, speculating
+from autospec.daemon.retuning.appliers import Applier, Choice, RequestFields
+from autospec.daemon.retuning.costs import OTHER_WORK
+from autospec.daemon.retuning.decide import (
+    FREE,
+    LIVE,
+    PLAIN,
+    VECTOR,
+    ZERO,
+    Decision,
+    How,
+    Leaning,
+    Option,
+    Price,
+    Rate,
+    Standing,
+    decide,
+    lean,
+)
+from autospec.daemon.retuning.gate import FEWEST, Gate
+from autospec.daemon.retuning.knowledge import Knowledge
+from autospec.daemon.retuning.moments import Moments
+from autospec.daemon.retuning.options import Outlook, named
+from autospec.daemon.retuning.steps import Step
+from autospec.daemon.retuning.trials import Regime, Trial, Trials
+from autospec.daemon.setting import Basis, Setting, plain
+from autospec.engine.capabilities import DRAFT_SIMPLE
+from autospec.engine.launch import Speculation
+from autospec.tuning.observations import Counters
+from autospec.tuning.projection import Scalar
+
+PARTED = 2.0
+"""Prediction and measurement part where they differ by so many standard deviations."""
+
+ENOUGH_ROUNDS = 50
+"""Rounds of real traffic before a choice is made from them."""
+
+KEPT = 10
+"""Decisions that are kept to be explained."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came in since the last time, under `setting`; times in seconds.
+
+    `moments` are (busy slots, mean depth, seconds), `spans` what the engine counted and at about
+    which load and depth, `steps` what the live library reported. `rounds` were verified since
+    the setting came into force, and traffic has come for `traffic` seconds.
+    """
+
+    now: float
+    setting: Setting
+    moments: Sequence[tuple[int, float, float]] = ()
+    spans: Sequence[tuple[Counters, Basis]] = ()
+    steps: Sequence[Step] = ()
+    idle: bool = False
+    rounds: int = 0
+    traffic: float = 0.0
+    price: Price = FREE
+
+
+@dataclass(frozen=True)
+class Record:
+    """A decision, and when it was made (seconds since 1970)."""
+
+    at: float
+    decision: Decision
+
+
+@dataclass
+class Advisor:
+    """`told` are sentences for the user that have not been fetched yet."""
+
+    model: Model
+    rules: RetuneSection
+    by: Applier
+    knowledge: Knowledge
+    moments: Moments = field(default_factory=Moments)
+    against_plain: Gate = field(default_factory=Gate)
+    against_prediction: Gate = field(default_factory=Gate)
+    trials: Trials = field(default_factory=Trials)
+    decisions: deque[Record] = field(default_factory=lambda: deque(maxlen=KEPT))
+    restarts: list[float] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    options: tuple[Option, ...] = ()
+    hold_zero: bool = False
+    _setting: Setting | None = None
+    _previous: tuple[str, Setting] | None = None
+    _leaning: Leaning | None = None
+    _wanted: float | None = None
+    _parted: bool = False
+    _scalar: Scalar | None = None
+    _predicted: dict[Regime, float] = field(default_factory=dict)
+
+    def learn(self, seen: Seen) -> None:
+        """Take in what was seen."""
+        if self._setting is not seen.setting:
+            self._changed(seen.setting)
+        for moment in seen.moments:
+            self.moments = self.moments.observe(*moment)
+        epoch = self.knowledge.epoch
+        for step in seen.steps:
+            self._step(step)
+        if seen.steps:
+            self.knowledge = self.knowledge.after_steps(seen.steps)
+            self.told += self.knowledge.told
+        for span, basis in seen.spans:
+            if not seen.setting.live:
+                self._count(span, basis, seen.setting)
+        if self.knowledge.epoch != epoch:
+            self.trials, self.hold_zero = Trials(), False
+            self.against_plain = self.against_prediction = Gate()
+
+    def think(self, seen: Seen, at: float) -> Decision | None:
+        """Decide; None where nothing can be said yet. `at` in seconds since 1970."""
+        mixture = self.moments.mixture()
+        if not mixture or self._setting is None:
+            return None
+        outlook = Outlook.of(self.knowledge, mixture)
+        self.options = self._options(outlook, seen.setting)
+        standing = Standing(
+            now=seen.now,
+            options=self.options,
+            price=seen.price,
+            leaning=self._leaning,
+            working=self.moments.working,
+            idle=seen.idle,
+            slower=self._slower(outlook),
+            previous=self._previous[0] if self._previous else None,
+            wanted=self._wanted,
+            restarts=self.restarts,
+        )
+        self._leaning = lean(self._leaning, standing, self.rules)
+        standing = replace(standing, leaning=self._leaning)
+        if not standing.slower and not self._due(seen):
+            return None
+        decision = decide(standing, self.rules)
+        self._note(decision, standing, outlook, at)
+        return decision
+
+    def setting_for(self, decision: Decision) -> Setting:
+        """The setting of a decision that takes another child."""
+        model = self.current()
+        if decision.action == "back to previous" and self._previous is not None:
+            return replace(self._previous[1], reason=decision.reason)
+        plan = predict(model)
+        if decision.option == PLAIN:
+            return replace(plain(decision.reason, plan=plan), basis=model.basis)
+        plan = replace(plan, speculate=True, scalar=self._scalar or plan.scalar)
+        return replace(speculating(model, plan, self.by), reason=decision.reason)
+
+    def choice(self) -> Choice:
+        """What the applier is given to put in force without a restart."""
+        model = self.current()
+        plan = predict(model)
+        return choice_of(model, replace(plan, scalar=self._scalar or plan.scalar))
+
+    def current(self) -> Model:
+        """The model as it is known now, for the load and depth of most of the time."""
+        mixture = self.moments.mixture()
+        traffic = self.model.traffic
+        if mixture:
+            traffic = replace(mixture[0][0], rounds=self.against_plain.rounds)
+        return replace(self.model, taught=self.knowledge, traffic=traffic)
+
+    def _changed(self, setting: Setting) -> None:
+        """Another setting came into force."""
+        before = self._setting
+        if before is not None and before.speculation != setting.speculation:
+            self._previous = (_name(before), before)
+        self._setting, self.hold_zero = setting, False
+        self.against_plain = self.against_prediction = Gate()
+        self._leaning = self._wanted = None
+        self._parted = False
+        self._predicted.clear()
+
+    def _step(self, step: Step) -> None:
+        """Set one live step against plain decoding, and against its prediction."""
+        basis, costs = Basis(step.depth, step.busy), self.knowledge.costs
+        ms = min(step.whole_ms, OTHER_WORK * costs.expected_ms(step))
+        if ms <= 0.0:
+            return
+        plain_tokens = costs.at(basis).plain_rate * ms / 1000.0
+        self.against_plain = self.against_plain.step(step.tokens, plain_tokens)
+        predicted = self._expected(basis) * ms / 1000.0
+        self.against_prediction = self.against_prediction.step(step.tokens, predicted)
+
+    def _expected(self, basis: Basis) -> float:
+        """Predicted tokens/s of the setting in force at `basis`; remembered until `think`."""
+        assert self._setting is not None
+        key = Regime.of(basis)
+        if key not in self._predicted:
+            near = Outlook.of(self.knowledge, ((basis, 1.0),))
+            self._predicted[key] = self._rate_of(near, self._setting).value
+        return self._predicted[key]
+
+    def _count(self, span: Counters, basis: Basis, setting: Setting) -> None:
+        """Set counters against plain decoding and their prediction, and learn from them."""
+        under = self._under(setting)
+        if under.on and span.predicted_seconds > 0.0:
+            alone = span.predicted_seconds / basis.busy
+            plain_rate = self.knowledge.costs.at(basis).plain_rate
+            self.against_plain = self.against_plain.span(span, plain_rate * alone)
+            expected = self._expected(basis) * alone
+            self.against_prediction = self.against_prediction.span(span, expected)
+        if not under.on or self.by.name in ("scalar", "request-fields"):
+            self.knowledge = self.knowledge.after_span(span, basis, under)
+            self.told += self.knowledge.told
+
+    def _under(self, setting: Setting) -> Speculation:
+        """The numbers that drafts follow: those of requests, where they carry some."""
+        fields = self.by.fields if isinstance(self.by, RequestFields) else None
+        if fields is None or not setting.speculation.on:
+            return setting.speculation
+        n_max, n_min, p_min = fields.values()
+        return replace(setting.speculation, n_max=int(n_max), n_min=int(n_min), p_min=p_min)
+
+    def _rate_of(self, outlook: Outlook, setting: Setting) -> Rate:
+        """What is predicted for a setting."""
+        if not setting.speculation.on:
+            return outlook.plain
+        if setting.live:
+            return outlook.vector(setting.speculation.n_max)
+        if setting.environment:
+            return outlook.environment()
+        return outlook.flags(self._under(setting))
+
+    def _options(self, outlook: Outlook, setting: Setting) -> tuple[Option, ...]:
+        """The setting in force and its alternatives."""
+        regime = Regime.of(outlook.mixture[0][0])
+        present = _name(setting, self._under(setting))
+        options = [Option(present, self._present(outlook, setting), "in force", present == PLAIN)]
+        if setting.speculation.on and self.model.pins.speculate is None:
+            options.append(Option(PLAIN, outlook.plain, "restart", plain=True))
+        if setting.live:
+            options.append(Option(ZERO, outlook.zero(), "live"))
+        name, rate = self._candidate(outlook)
+        worth = self.trials.correction(regime)
+        if (ratio := self.against_prediction.ratio) is not None and self._parted:
+            worth = min(worth, ratio)
+        if name != present and not self.trials.bars(name, regime):
+            how: How = "live" if setting.speculation.on and not self.by.needs_restart else "restart"
+            options.append(Option(name, rate.times(worth), how))
+        return tuple(options)
+
+    def _candidate(self, outlook: Outlook) -> tuple[str, Rate]:
+        """The best that the applier could put in force."""
+        longest = self.model.config.n_max or self.model.longest
+        self._scalar = None
+        if self.by.name == "live":
+            return LIVE, outlook.vector(longest)
+        if self.by.name == "cost-vector":
+            return VECTOR, outlook.environment()
+        self._scalar, rate = outlook.best_flags(self.model.pins)
+        return named(
+            Speculation((DRAFT_SIMPLE,), self._scalar.n_max, self._scalar.n_min, self._scalar.p_min)
+        ), rate
+
+    def _present(self, outlook: Outlook, setting: Setting) -> Rate:
+        """The rate of the setting in force: predicted, unless it measures otherwise."""
+        predicted = self._rate_of(outlook, setting)
+        self._predicted.clear()
+        ratio, spread = self.against_prediction.ratio, self.against_prediction.spread
+        if ratio is None or self.against_prediction.rounds < FEWEST:
+            return predicted
+        value, worse, better = predicted.worlds
+        doubt = max(abs(value - worse), abs(better - value)) / value
+        parted = abs(ratio - 1.0) > PARTED * math.hypot(spread, doubt)
+        measured = predicted.times(ratio, sd=value * spread, measured=True)
+        if parted and not self._parted:
+            self.told.append(
+                f"{measured.value:.1f} tokens/s measured where {predicted.value:.1f} were "
+                "predicted: the measurement counts"
+            )
+        self._parted = parted
+        return measured if parted else predicted
+
+    def _slower(self, outlook: Outlook) -> bool:
+        """The gate's verdict; pinned speculation is the user's own business."""
+        if self.model.pins.speculate is not None:
+            return False
+        doubt = self.knowledge.costs.plain_sd(outlook.mixture[0][0])
+        return self.against_plain.slower(doubt)
+
+    def _due(self, seen: Seen) -> bool:
+        """Whether there is enough traffic under this setting to judge others."""
+        if not self.rules.enabled or seen.traffic < self.rules.after:
+            return False
+        return not seen.setting.speculation.on or seen.rounds >= ENOUGH_ROUNDS
+
+    def _note(self, decision: Decision, standing: Standing, outlook: Outlook, at: float) -> None:
+        """Remember what follows from a decision."""
+        waiting = decision.action == "restart when idle"
+        self._wanted = (self._wanted or standing.now) if waiting else None
+        if standing.slower:
+            regime, gate = Regime.of(outlook.mixture[0][0]), self.against_plain
+            trial = Trial(gate.ratio or 0.0, self.against_prediction.ratio or 1.0)
+            self.trials = self.trials.blamed(standing.in_force.name, regime, trial)
+        if decision.action == "live k = 0":
+            self.hold_zero = True
+            self.against_plain = self.against_prediction = Gate()
+        if decision.restarts:
+            self.restarts.append(standing.now)
+        self.record(decision, at)
+
+    def record(self, decision: Decision, at: float) -> None:
+        """Keep a decision to be explained; one like the last takes its place."""
+        last = self.decisions[-1].decision if self.decisions else None
+        same = last is not None and (last.action, last.option) == (decision.action, decision.option)
+        if same and not decision.restarts:
+            self.decisions[-1] = Record(at, decision)
+        else:
+            self.decisions.append(Record(at, decision))
+
+
+def _name(setting: Setting, under: Speculation | None = None) -> str:
+    if setting.environment and setting.speculation.on:
+        return VECTOR
+    return named(under or setting.speculation, live=setting.live)
