@@ -144,8 +144,8 @@ class Handler(BaseHTTPRequestHandler):
             self.refuse(404, "not_found_error", "File Not Found")
         else:
             try:
-                asked = json.loads(raw)
-            except ValueError as error:
+                asked = dict(json.loads(raw))
+            except (ValueError, TypeError) as error:
                 self.refuse(400, "invalid_request_error", f"parse error: {error}")
                 return
             slot = self.state.take_slot()

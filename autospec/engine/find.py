@@ -28,6 +28,10 @@ ENVIRONMENT = "AUTOSPEC_ENGINE"
 _LONGEST_VERSION = 200
 
 
+Stamp = tuple[tuple[str, int, int, int], ...]
+"""Path, size, time of change and file number of each file."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """One build of llama.cpp.
@@ -37,7 +41,8 @@ class Engine:
     come from the same folder or are None. `shared`: the program loads llama.cpp as shared
     libraries, so its functions can be hooked. `bench_flags` are those that
     `llama-batched-bench` takes, sampling left out, and empty without one. `source` says how
-    the engine was found.
+    the engine was found. `stamp` tells cheaply whether its files are still the ones that were
+    read; empty: not to be told.
     """
 
     folder: Path
@@ -51,6 +56,7 @@ class Engine:
     capabilities: Capabilities
     bench_flags: frozenset[str]
     source: str
+    stamp: Stamp = ()
 
 
 def find_engine(explicit: Path | None = None) -> Engine:
@@ -108,6 +114,7 @@ def read_engine(server: Path, source: str) -> Engine:
             hint="check that this file is llama.cpp's server",
         )
     files = engine_files(server)
+    stamp = _stamp(files)
     batched_bench = _sibling(server, BATCHED_BENCH)
     return Engine(
         folder=folder,
@@ -125,7 +132,24 @@ def read_engine(server: Path, source: str) -> Engine:
         ),
         bench_flags=_bench_flags(batched_bench) if batched_bench else frozenset(),
         source=source,
+        stamp=stamp,
     )
+
+
+def current(engine: Engine) -> Engine:
+    """`engine`, read anew if its files have changed since: an update may know other flags.
+
+    Takes a few milliseconds while nothing changed. Raises EngineBroken, and OSError while files
+    are away.
+    """
+    if not engine.stamp or _stamp(engine_files(engine.server)) == engine.stamp:
+        return engine
+    return read_engine(engine.server, engine.source)
+
+
+def _stamp(files: tuple[Path, ...]) -> Stamp:
+    seen = ((str(path), path.stat()) for path in files)
+    return tuple((name, told.st_size, told.st_mtime_ns, told.st_ino) for name, told in seen)
 
 
 def _sibling(server: Path, name: str) -> Path | None:

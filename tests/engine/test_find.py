@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autospec.engine.find import BATCHED_BENCH, BENCH, SERVER, find_engine
+from autospec.engine.find import BATCHED_BENCH, BENCH, SERVER, current, find_engine
 from autospec.errors import EngineBroken, EngineNotFound
 
 HELP = Path(__file__).parents[1] / "data/help"
@@ -141,3 +141,19 @@ def test_the_build_date_is_read_or_taken_from_the_file(
     os.utime(build / SERVER, (1_700_000_000, 1_700_000_000))
     (build.parent / "build_info.json").write_text(text)
     assert find_engine(build).build_date == (expected or "2023-11-14T22:13:20+00:00")
+
+
+def test_an_engine_that_was_updated_is_read_anew_and_no_other(build: Path) -> None:
+    engine = find_engine(build)
+    assert current(engine) is engine
+    os.utime(build / SERVER)
+    same = current(engine)
+    assert same is not engine
+    assert same.identity == engine.identity
+    talks(build / SERVER, "spec-draft-9093", version="version: 9093 (def)")
+    updated = current(same)
+    assert updated.version == "9093 (def)"
+    assert updated.capabilities.generation == "spec-draft"
+    (build / SERVER).unlink()
+    with pytest.raises(OSError, match="No such file"):
+        current(updated)

@@ -58,7 +58,7 @@ TARGETS = {
     "metrics of children": Target(
         lambda text: merged({"chat": text.encode("utf-8", "surrogatepass"), "b": b""}),
         (PAGE,),
-        check=lambda page: b"\x00" not in page,
+        check=lambda page: page == b"" or page.endswith(b"\n"),
     ),
 }
 UNITS = {
