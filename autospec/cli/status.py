@@ -18,9 +18,11 @@ def command(as_json: bool, watch: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, indent=2))
         return
-    from autospec.ui.status import print_status, watch_status
-
     if watch:
-        watch_status(lambda: ask({"op": "status"}))
+        from autospec.ui.watch import watch as keep_watching
+
+        keep_watching(lambda: ask({"op": "status"}))
     else:
+        from autospec.ui.status import print_status
+
         print_status(report)

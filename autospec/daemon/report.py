@@ -8,6 +8,7 @@ from typing import Any
 
 from autospec import __version__
 from autospec.calibration.result import Calibration
+from autospec.daemon.choose import Model, cost_of
 from autospec.daemon.events import Events
 from autospec.daemon.retuning.appliers import Applier
 from autospec.daemon.setting import Setting
@@ -35,6 +36,7 @@ def model_report(supervisor: Supervisor, tuner: Tuner) -> dict[str, Any]:
         "not_live": tuner.why_not_live,
         "live": _live(supervisor, now),
         "calibration": _calibration(tuner.model.calibration),
+        "costs": _costs(tuner.model, setting),
         "decision": asdict(tuner.decision) if tuner.decision else None,
     }
 
@@ -117,6 +119,19 @@ def _live(supervisor: Supervisor, now: float) -> dict[str, Any]:
         "by_position": positions,
         "gain_predicted": plan.rate / plan.plain_rate if plan and plan.speculate else None,
         "gain_measured": rate / plain if rate and plain else None,
+    }
+
+
+def _costs(model: Model, setting: Setting) -> dict[str, Any] | None:
+    """What rounds cost where this model works now, by tokens drafted (0 to the longest), in ms."""
+    if model.calibration is None:
+        return None
+    cost = cost_of(model, setting.basis)
+    return {
+        "plain_ms": cost.plain_ms,
+        "round_ms": (cost.draft_ms + cost.verify_ms).tolist(),
+        "spread_ms": cost.spread_ms.tolist(),
+        "extrapolated": cost.extrapolated,
     }
 
 

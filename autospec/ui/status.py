@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 Json = dict[str, Any]
 
-_STATES = {"ready": "green", "loading": "yellow", "failed": "red", "backing off": "yellow"}
-_LEVELS = {"info": "", "warning": "yellow", "error": "red"}
+STATES = {"ready": "green", "loading": "yellow", "failed": "red", "backing off": "yellow"}
+LEVELS = {"info": "", "warning": "yellow", "error": "red"}
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR = 16
 _EVENTS = 6
@@ -24,18 +22,10 @@ def print_status(report: Json) -> None:
     Console().print(status(report))
 
 
-def watch_status(ask: Callable[[], Json], every: float = 1.0) -> None:
-    """Redraw until Ctrl-C. DaemonNotRunning when the daemon ends meanwhile."""
-    with Live(status(ask()), auto_refresh=False, screen=True) as live:
-        while True:
-            time.sleep(every)
-            live.update(status(ask()), refresh=True)
-
-
 def status(report: Json) -> RenderableType:
     parts: list[RenderableType] = [_head(report)]
     if starting := report["starting"]:
-        parts += [Text(), Text(_starting(starting), style="yellow")]
+        parts += [Text(), Text(starting_line(starting), style="yellow")]
     for model in report["models"]:
         parts += [Text(), _model(model)]
     parts += [Text(), _events(report["events"], report["earlier_events"])]
@@ -55,7 +45,7 @@ def _head(report: Json) -> RenderableType:
     return table
 
 
-def _starting(starting: Json) -> str:
+def starting_line(starting: Json) -> str:
     left = starting["left"]
     words = f"starting {starting['model']}: {starting['what']}"
     return words if left is None else f"{words}; {left:.0f} s left at most"
@@ -75,7 +65,7 @@ def _model(model: Json) -> RenderableType:
     table = _pairs()
     state = model["state"]
     line = Text.assemble(
-        (state, f"bold {_STATES.get(state, '')}"), f" for {duration(model['for_seconds'])}"
+        (state, f"bold {STATES.get(state, '')}"), f" for {duration(model['for_seconds'])}"
     )
     if model["pid"]:
         line.append(f", pid {model['pid']}, {model['address']}")
@@ -103,7 +93,7 @@ def _model(model: Json) -> RenderableType:
     return table
 
 
-def _setting(setting: Json) -> RenderableType:
+def _setting(setting: Json) -> Text:
     text = Text()
     shown = ("type",) if setting["type"] == "off" else ("type", "n_max", "n_min", "p_min")
     for name in shown:
@@ -171,7 +161,7 @@ def _events(events: list[Json], earlier: list[Json]) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     room = max(0, _EVENTS - len(events))
     shown = [(event, "%d %b %H:%M", "dim") for event in earlier[max(0, len(earlier) - room) :]]
-    shown += [(event, "%H:%M:%S", _LEVELS[event["level"]]) for event in events[-_EVENTS:]]
+    shown += [(event, "%H:%M:%S", LEVELS[event["level"]]) for event in events[-_EVENTS:]]
     for event, clock, style in shown:
         when = time.strftime(clock, time.localtime(event["at"]))
         prefix = f"{event['model']}: " if event["model"] else ""
