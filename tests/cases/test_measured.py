@@ -14,7 +14,8 @@ from autospec.calibration.rehearsal import rehearse
 from autospec.calibration.result import Calibration
 from autospec.config.schema import ModelConfig
 from autospec.daemon.choose import Model, choose, cost_of
-from autospec.daemon.memory import Learned
+from autospec.daemon.retuning.knowledge import Knowledge
+from autospec.daemon.setting import Basis
 from autospec.engine.launch import Launch, Speculation
 from autospec.engine.observe import Timings
 from autospec.engine.server import Completion, Server
@@ -49,13 +50,21 @@ def known(**changes: Any) -> Calibration:
     return Calibration(**(fields | changes))
 
 
+def after(calibration: Calibration, counters: Counters, n_max: int, busy: int = 1) -> Model:
+    """The pair after traffic in which `busy` slots drafted up to `n_max` tokens."""
+    under = Speculation(("draft-simple",), n_max)
+    taught = Knowledge.of(calibration, calibration.max_draft).with_counts(counters, under)
+    config = ModelConfig(slots=busy, **PAIR)
+    traffic = Basis(100.0, busy, counters.drafts)
+    return Model(config, 4096 * busy, calibration, taught=taught, traffic=traffic)
+
+
 # --- acceptance collapses with the default ------------------------------------------------
 
 
 def test_speculation_that_accepts_7_percent_is_off():
     accepted = Counters(459, 1378, 96, (80, 12, 4), 555, 30.0)
-    learned = Learned(3, 0, 0.0, accepted, 100.0, 1.0)
-    setting = choose(Model(ModelConfig(**PAIR), 4096, known(), learned))
+    setting = choose(after(known(), accepted, 3))
     assert not setting.speculation.on
     assert setting.reason.startswith("off: ")
 
@@ -168,9 +177,7 @@ def served(survival: list[float]) -> Model:
     """A pair whose draft step is dear, after traffic that survived so."""
     steps = [StepTime(b, 0, 38.0 + 2 * b, 0.1, 5) for b in range(1, 10)]
     draft = tuple(replace(step, ms=14.0) for step in steps)
-    calibration = known(target=tuple(steps), draft=draft)
-    learned = Learned(4, 0, 0.0, counted(survival), 100.0, 1.0)
-    return Model(ModelConfig(**PAIR), 4096, calibration, learned)
+    return after(known(target=tuple(steps), draft=draft), counted(survival), 4)
 
 
 CODE, PROSE = [0.9, 0.8, 0.72, 0.65], [0.35, 0.12, 0.04, 0.01]
@@ -200,16 +207,15 @@ def test_what_was_measured_on_the_text_decides_for_that_text(text: str, gain: fl
 # --- sixteen busy slots -------------------------------------------------------------------
 
 
-def crowded(busy: float) -> Model:
+def crowded(busy: int) -> Model:
     """A target that is cheap up to 32 tokens in a batch and pays for each one beyond."""
     target = tuple(
         StepTime(b, 0, 40.0 + 0.2 * b + 6.0 * max(0, b - 32), 0.1, 5)
         for b in (*range(1, 17), 24, 32, 48, 64, 96, 128, 144)
     )
     draft = tuple(StepTime(b, 0, 2.0 + 0.05 * b, 0.01, 5) for b in (1, 2, 4, 8, 16, 32, 64, 144))
-    calibration = known(target=target, draft=draft)
-    learned = Learned(8, 0, 0.0, counted([0.9**i for i in range(1, 9)]), 100.0, busy)
-    return Model(ModelConfig(slots=16, **PAIR), 65_536, calibration, learned)
+    survival = [0.9**i for i in range(1, 9)]
+    return after(known(target=target, draft=draft), counted(survival), 8, busy)
 
 
 def test_the_more_slots_are_busy_the_shorter_the_draft():
