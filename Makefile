@@ -1,6 +1,7 @@
 # make demo   set everything up and run the demo       make test   set everything up, check all
 # make lint   format, lint, types, layers              make clean  remove what make made here
 # make fuzz   hostile input, 50 times as much as in a test run
+# make reference   let README.md show what --help prints
 # make systemd-test   boot a small Debian with a real systemd and try the service (as root)
 #
 # ENGINE=PATH uses a llama-server (or its folder) that you have; without one, llama.cpp is built
@@ -21,7 +22,7 @@ WITH_ENGINE = engine=$$($(FIND_ENGINE)) || exit 1; export AUTOSPEC_ENGINE="$$eng
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,7s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+	@sed -n '1,8s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -64,7 +65,6 @@ systemd-test: $(VENV)/installed
 	@$(BIN)/python tests/systemd/machine.py
 	@$(WITH_ENGINE) $(BIN)/python -m pytest -m systemd tests/systemd $(PYTEST_ARGS)
 
-# README.md shows what --help prints.
 reference: $(VENV)/installed
 	@{ sed '/^<!-- reference -->$$/q' README.md; $(BIN)/autospec man --markdown; \
 	  sed -n '/^<!-- end of reference -->$$/,$$p' README.md; } > README.new && mv README.new README.md
