@@ -53,10 +53,11 @@ def test_every_command_and_flag_that_is_named_exists(line: list[str]) -> None:
     if line == ["--help"]:
         return
     words = iter(line)
-    command: click.Command | None = cli
+    command: click.Command = cli
     while isinstance(command, click.Group):
-        command = command.get_command(click.Context(command), next(words))
-        assert command is not None, f"there is no `autospec {' '.join(line)}`"
+        inner = command.get_command(click.Context(command), next(words))
+        assert inner is not None, f"there is no `autospec {' '.join(line)}`"
+        command = inner
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     ours = line[1 : line.index("--")] if "--" in line else line[1:]
     assert {word for word in ours if re.match(r"--?[a-z]", word)} <= known
