@@ -1,5 +1,7 @@
 """What a round costs, by the kind of draft, and what live rounds teach about it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -168,3 +170,31 @@ def test_a_smaller_n_max_keeps_the_costs_it_has():
     assert cost.truncated(1).draft_ms == pytest.approx([0, 2])
     with pytest.raises(ValueError, match="outside"):
         cost.truncated(3)
+
+
+@pytest.mark.parametrize("spreads", [-1.0, 0.0, 1.0])
+def test_a_shared_batch_moves_and_shrinks_with_the_round_it_belongs_to(spreads):
+    """Slots that keep the same k are slots that stop together, whatever else is changed."""
+    wide = CostSurface.from_steps(
+        StepTime(batch, 0, 20.0 + 3.0 * batch, 1.0, 3) for batch in range(1, 13)
+    )
+    cost = round_cost(wide, DraftCost("autoregressive", DRAFT), n_max=3, slots=3)
+    for one in (cost.shifted(spreads), cost.shifted(spreads).truncated(2)):
+        assert one.shared.verify_ms[::3] == pytest.approx(one.verify_ms)
+        assert one.shared.draft_ms[-1] == pytest.approx(one.draft_ms[1])
+        apart = one.shared.mean_ms(np.eye(one.n_max + 1), np.tri(one.n_max + 1, one.n_max, k=-1))
+        assert apart == pytest.approx(one.draft_ms + one.verify_ms)
+
+
+def test_a_shared_batch_of_another_size_is_refused():
+    cost = round_cost(TARGET, DraftCost("autoregressive", DRAFT), n_max=2, slots=2)
+    with pytest.raises(ValueError, match="shared batch"):
+        replace(
+            cost,
+            verify_ms=cost.verify_ms[:2],
+            draft_ms=cost.draft_ms[:2],
+            spread_ms=cost.spread_ms[:2],
+            replay_ms=cost.replay_ms[:2],
+        )
+    with pytest.raises(ValueError, match="shared batch"):
+        replace(cost, slots=3)
