@@ -112,8 +112,7 @@ class _Curve:
         """Growth per token over the upper half of the curve, never negative."""
         if len(self.batch) < 2:
             return 0.0
-        start = len(self.batch) // 2 if len(self.batch) > 2 else 0
-        start = min(start, len(self.batch) - 2)
+        start = min(len(self.batch) // 2, len(self.batch) - 2)
         rise = float(self.ms[-1] - self.ms[start])
         return max(0.0, rise / float(self.batch[-1] - self.batch[start]))
 
