@@ -135,7 +135,8 @@ def duration(value: object) -> float:
         parts = re.findall(r"([0-9.]+)(ms|s|m|h|d)", value)
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = min(value, 2 * DAY) * 1.0
+        # Cut before it is made a float: TOML has whole numbers that none can hold.
+        seconds = max(-1, min(value, 2 * DAY)) * 1.0
     else:
         raise ValueError(f"{shown(value)} is not a time")
     if not (math.isfinite(seconds) and 0 < seconds <= DAY):
@@ -163,7 +164,8 @@ def split(value: object) -> object:
 
 def argument(value: object) -> str:
     """One argument of a program; a number counts as its text."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole or (isinstance(value, float) and math.isfinite(value)):
         return str(value)
     return "" if value == "" else text(value)
 

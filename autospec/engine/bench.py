@@ -9,7 +9,6 @@ Combinations that do not fit the context are left out silently, with exit code 0
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ _NOT_JSON = re.compile(
     r"(?<=[:\s,\[])-?nan(?:\([a-z]*\))?(?=\s*[,}\]])|(?<=[:\s,\[])-?inf(?=\s*[,}\]])", re.IGNORECASE
 )
 _MAX_LINE = 65_536
+_LARGEST = 10**15
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,10 @@ def _count(fields: dict[str, object], key: str, line: str, *, least: int) -> int
 
 
 def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    # Compared before it is converted: JSON has whole numbers that no float can hold.
+    return float(value) if -_LARGEST <= value <= _LARGEST else None
 
 
 def _seconds(fields: dict[str, object], line: str) -> float:

@@ -477,3 +477,25 @@ def test_any_text_is_a_configuration_or_a_list_of_faults(text: str) -> None:
 def test_a_key_of_thousands_of_parts_is_refused_at_once(text: str) -> None:
     with pytest.raises(ConfigFaults, match=":2: a key of more than 32 parts"):
         parse("# here\n" + text, path=PATH)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "engine.start_timeout = {}",
+        "server.wait = {}",
+        "calibration.budget = {}",
+        "retune.after = {}",
+    ],
+)
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_whole_number_that_no_float_can_hold_is_out_of_range(line: str, sign: str) -> None:
+    with pytest.raises(ConfigFaults, match="is out of range"):
+        parse(line.format(sign + "9" * 400) + '\nmodels.chat.hf = "a/b"', path=PATH)
+
+
+def test_an_argument_may_be_any_whole_number() -> None:
+    config = parse(
+        '[models.chat]\nhf = "a/b"\nextra = ["--seed", -9{}]'.format("9" * 400), path=PATH
+    )
+    assert config.models["chat"].extra[1] == "-9" + "9" * 400

@@ -41,6 +41,7 @@ def test_a_time_that_is_not_finite_is_refused_with_the_line_shown(spelling: str)
     ("key", "value"),
     [
         ("t_tg", "0"), ("t_tg", "-1.5"), ("t_tg", "true"), ("t_tg", '"fast"'), ("t_tg", "1e999"),
+        ("t_tg", "9" * 400),
         ("tg", "0"), ("tg", "2.5"), ("pl", "0"), ("pl", "-3"), ("pl", "1e30"), ("pp", "-nan"),
         ("pp", "-1"), ("pl", "null"),
     ],
