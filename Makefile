@@ -1,6 +1,7 @@
 # make demo   set everything up and run the demo       make test   set everything up, check all
 # make lint   format, lint, types, layers              make clean  remove what make made here
-# make fuzz   hostile input, 50 times as much as in a test run
+# make fuzz   hostile input, 50 times as long          make engines  with llama.cpp of other ages
+# make soak   half an hour of traffic and faults on the real engine (SOAK_ARGS='--minutes 5')
 # make reference   let README.md show what --help prints
 # make systemd-test   boot a small Debian with a real systemd and try the service (as root)
 #
@@ -18,11 +19,11 @@ HELPERS := $(wildcard tests/*.py)
 FIND_ENGINE := $(BIN)/python autospec/demo/build_engine.py $(if $(ENGINE),--engine "$(ENGINE)")
 WITH_ENGINE = engine=$$($(FIND_ENGINE)) || exit 1; export AUTOSPEC_ENGINE="$$engine";
 
-.PHONY: demo test lint reference fuzz systemd-test clean help
+.PHONY: demo test lint reference fuzz engines soak systemd-test clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,8s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+	@sed -n '1,9s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -68,6 +69,17 @@ systemd-test: $(VENV)/installed
 reference: $(VENV)/installed
 	@{ sed '/^<!-- reference -->$$/q' README.md; $(BIN)/autospec man --markdown; \
 	  sed -n '/^<!-- end of reference -->$$/,$$p' README.md; } > README.new && mv README.new README.md
+
+# Each is built once, in about 15 minutes on 2 cores, and kept beside the engine's own wheel.
+engines: $(VENV)/installed
+	@for build in 9093 10248; do \
+	  $(BIN)/python autospec/demo/build_engine.py --version $$build || exit 1; done
+	@$(BIN)/python -m autospec.demo.assets
+	@$(BIN)/python -m pytest -m engines $(PYTEST_ARGS)
+
+soak: $(VENV)/installed
+	@$(WITH_ENGINE) $(BIN)/python -m autospec.demo.assets && \
+	$(BIN)/python tests/soak/soak.py --engine "$$engine" $(SOAK_ARGS)
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MODELS_FOLDER = paths.cache() / "models"
 """Resolved at import, before `isolated` points the caches elsewhere."""
 
+ENGINES_FOLDER = paths.cache() / "engines"
 TESTS = Path(__file__).parent
 
 settings.register_profile("long", max_examples=5_000, deadline=None)
@@ -34,6 +35,30 @@ settings.register_profile("long", max_examples=5_000, deadline=None)
 def _loud(error: AutospecError, what: str) -> None:
     hint = f"\n  try: {error.hint}" if error.hint else ""
     pytest.fail(f"{what}: {error}{hint}\n  or run `make test`, which sets up both", pytrace=False)
+
+
+BUILT_ON_REQUEST = {
+    "engines": "llama.cpp of other ages takes 15 minutes a build: `make engines` builds and runs",
+}
+"""Tests that run only where their marker is asked for by name, each with its reason."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    asked = str(config.getoption("markexpr"))
+    left_out = [
+        item
+        for item in items
+        if any(item.get_closest_marker(name) and name not in asked for name in BUILT_ON_REQUEST)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_report_header() -> list[str]:
+    return [
+        f"not run unless asked for: -m {name} ({why})" for name, why in BUILT_ON_REQUEST.items()
+    ]
 
 
 @pytest.fixture(scope="session")
