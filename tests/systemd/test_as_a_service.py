@@ -176,8 +176,7 @@ def test_a_stop_lets_the_request_under_way_finish_and_leaves_no_process(service:
     machine.run("systemctl", "stop", "autospec")
     assert (service.show("Result"), service.show("ExecMainStatus")) == ("success", "0")
     machine.until(lambda: "refused" in machine.run("cat", "/tmp/answers"))
-    *answers, last = machine.run("cat", "/tmp/answers").splitlines()
-    assert answers
+    *answers, last = machine.run("cat", "/tmp/answers").split()
     assert set(answers) == {"16"}
     assert last == "refused"
     assert service.processes() == []
@@ -203,6 +202,36 @@ def test_a_fault_in_the_configuration_ends_the_start_once_and_is_named(service: 
     machine.write("/etc/autospec/autospec.toml", CONFIG)
     machine.run("systemctl", "start", "autospec")
     service.until_ready()
+
+
+def test_one_user_has_a_service_of_their_own(service: Service) -> None:
+    machine = service.machine
+    machine.run("useradd", "--create-home", "alice")
+    uid = machine.run("id", "-u", "alice")
+    machine.run("loginctl", "enable-linger", "alice")
+    machine.until(lambda: machine.run("ls", f"/run/user/{uid}/bus", check=False).endswith("bus"))
+    alice = ("setpriv", "--reuid=alice", "--regid=alice", "--init-groups", "env")
+    alice += (f"XDG_RUNTIME_DIR=/run/user/{uid}", "HOME=/home/alice")
+    config = '[server]\nlisten = "127.0.0.1:8090"\n' + CONFIG.partition("\n\n")[2]
+    machine.write(
+        "/home/alice/.config/autospec/autospec.toml", config.replace("draft-simple", "off")
+    )
+    machine.run("chown", "-R", "alice:", "/home/alice")
+
+    def told() -> str:
+        return machine.run(*alice, "systemctl", "--user", "show", "-P", "StatusText", "autospec")
+
+    shown = machine.run(*alice, AUTOSPEC, "service", "install", "--user")
+    assert "start it now and at boot" in shown
+    machine.until(
+        lambda: told() == "small ready", lambda: service.machine.run("journalctl", "-n50")
+    )
+    status = json.loads(machine.run(*alice, AUTOSPEC, "status", "--json"))
+    assert status["daemon"]["pid"] != service.pid
+    machine.run(*alice, AUTOSPEC, "service", "uninstall", "--user", "--purge")
+    assert machine.run("ls", "/home/alice/.config/systemd/user", check=False) == ""
+    machine.run("loginctl", "disable-linger", "alice")
+    machine.run("rm", "-r", "/home/alice")
 
 
 def test_removed_it_leaves_nothing_but_the_configuration(service: Service) -> None:
