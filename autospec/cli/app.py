@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": ("autospec.cli.demo", "Show the whole job on a small real model pair."),
     "detect": ("autospec.cli.detect", "Show the GPUs, the CPU and the memory."),
     "doctor": ("autospec.cli.doctor", "Find what is wrong, and say how to mend it."),
+    "explain": ("autospec.cli.explain", "Tell why a model runs as it does."),
     "fit": ("autospec.cli.fit", "Fit the power laws of older tools to a cost curve."),
     "import": ("autospec.cli.import_", "Turn a llama-server command line into a configuration."),
     "completion": ("autospec.cli.completion", "Print what a shell needs to complete commands."),

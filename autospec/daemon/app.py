@@ -18,7 +18,7 @@ from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress, Settings
 from autospec.config.schema import Config
-from autospec.daemon import steering
+from autospec.daemon import explaining, steering
 from autospec.daemon.child_log import ChildLog
 from autospec.daemon.choose import Model
 from autospec.daemon.control import ControlServer
@@ -213,7 +213,7 @@ class Daemon:
         def say(text: str, level: Level) -> None:
             self.events.add(text, model=name, level=level)
 
-        tuner = Tuner(model, config.retune, self._memory, say=say)
+        tuner = Tuner(model, config.retune, self._memory, name=name, say=say)
         endpoint = config.own_addresses()[name].endpoint(config.server.api_key_file)
         load_seconds = config.engine.start_timeout or prepared.load_seconds
         charge = Charge(prepared.engine, prepared.launch, endpoint, prepared.env, load_seconds)
@@ -240,6 +240,9 @@ class Daemon:
             )
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("op") == "explain":
+            tuned = {one.name: (tuner, one.setting) for one, tuner in self._owned}
+            return await explaining.answer(request, tuned)
         if request.get("op") != "status":
             raise AutospecError(f"the daemon knows no {request.get('op')!r}")
         if self._engine is None or self._hardware is None or self._applier is None:

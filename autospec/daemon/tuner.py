@@ -7,20 +7,24 @@ came to is acted on at the next call.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from autospec.config.schema import RetuneSection
 from autospec.daemon.choose import Model, choose
 from autospec.daemon.events import Level
 from autospec.daemon.memory import Memory
-from autospec.daemon.retuning.advisor import Advisor, Seen
+from autospec.daemon.retuning.advisor import KEPT, Advisor, Seen
 from autospec.daemon.retuning.appliers import RequestFields, applier
 from autospec.daemon.retuning.decide import Decision, Price, live_change
+from autospec.daemon.retuning.explain import explain
 from autospec.daemon.retuning.exploring import Budget
 from autospec.daemon.retuning.knowledge import less
+from autospec.daemon.retuning.remember import Remembered
 from autospec.daemon.retuning.steps import Step
 from autospec.daemon.setting import Basis, Setting, plain
 from autospec.daemon.steering import Room, Solved, Steering
@@ -56,7 +60,8 @@ class Tuner:
 
     `reload` is how long a child takes from the decision to be replaced until the next one serves
     (seconds), as it was seen last; `side_by_side` whether both fit the machine at once. Without
-    `background` everything is done within the call.
+    `background` everything is done within the call. With a `memory`, what traffic taught the model
+    `name` is kept for the next start of the daemon.
     """
 
     def __init__(
@@ -65,11 +70,14 @@ class Tuner:
         settings: RetuneSection,
         memory: Memory | None = None,
         *,
+        name: str = "model",
         say: Callable[[str, Level], None] = lambda _text, _level: None,
         background: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model = model
+        self.name = name
+        self._remembered = Remembered(memory, model, name)
+        self.model = model = self._remembered.model(model) if model.tuned else model
         self.settings = settings
         self.decision: Decision | None = None
         self.why_not_live: str | None = None
@@ -78,8 +86,11 @@ class Tuner:
         self.reload = 0.0
         self.side_by_side = False
         self.by = model.applier()
-        self.advisor = Advisor(model, settings, self.by, model.knowledge) if model.tuned else None
-        self._memory = memory
+        self.advisor: Advisor | None = None
+        if model.tuned:
+            trials = self._remembered.trials()
+            self.advisor = Advisor(model, settings, self.by, model.knowledge, trials=trials)
+        self._earlier = self._remembered.decisions(KEPT)
         self._say = say
         self._background = background
         self._clock = clock
@@ -97,7 +108,26 @@ class Tuner:
         if self.forced:
             self._forced = self._forced or plain("you asked for plain decoding", "pinned")
             return self._forced
-        return choose(self._known(), self.by)
+        setting = choose(self._known(), self.by)
+        if self.advisor is not None and (why := self.advisor.bars(setting)) is not None:
+            return replace(plain(why, plan=setting.plan), basis=setting.basis)
+        return setting
+
+    async def explain(self, setting: Setting | None = None) -> dict[str, Any]:
+        """Why the model runs as it does under `setting`, by default under its first one."""
+        return await asyncio.wrap_future(_threads.submit(self.explained, setting))
+
+    def explained(self, setting: Setting | None = None) -> dict[str, Any]:
+        """`explain`, within the call."""
+        return explain(
+            self.name,
+            self._known(),
+            setting or self.first(),
+            self.advisor,
+            not_live=self.why_not_live,
+            budget=self.steering.budget if self.steering is not None else None,
+            before=self._earlier[: KEPT - (len(self.advisor.decisions) if self.advisor else 0)],
+        )
 
     def force_plain(self, forced: bool) -> None:
         """Plain decoding by the user's word, until it is taken back.
@@ -217,6 +247,7 @@ class Tuner:
             solved = None
             if steering is not None and solving:
                 solved = steering.room.solve(advisor.knowledge, before, zero=advisor.hold_zero)
+            self._remembered.keep(advisor, now)
             told, advisor.told = tuple(advisor.told), []
             return Thought(decision, solved, told)
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 
 import pytest
 
 from autospec.daemon.events import Events, recorded
-from autospec.daemon.memory import Learned, Memory, Tried
+from autospec.daemon.memory import Memory
 from autospec.state.recorder import Recorder
 from autospec.state.store import Row, Store, Table
-from autospec.tuning.observations import Counters
 
-LEARNED = Learned(8, 0, 0.4, Counters(100, 400, 180, (80, 60, 40), 500, 12.5), 300.0, 1.5)
-TRIED = Tried(8, 0, 0.4, rate=11.0, plain=14.5, depth=300.0, busy=2)
+LEARNED = {"acceptance": {"rounds": 12.5}, "traffic": [300.0, 2, 40]}
+FAILED = {"failed": [["live thresholds", 2, 1, 0.9, 0.8]]}
 
 
 @pytest.fixture
@@ -30,27 +27,17 @@ def memory(recorder: Recorder) -> Memory:
     return Memory(recorder)
 
 
-def test_epochs_are_kept_side_by_side_and_one_under_way_is_replaced(
+def test_what_was_learned_and_what_failed_is_kept_by_key_and_replaced(
     memory: Memory, recorder: Recorder
 ) -> None:
-    longer = replace(LEARNED, depth=900.0)
-    memory.learn("key", "first", LEARNED)
-    memory.learn("key", "second", replace(LEARNED, n_max=3))
-    memory.learn("key", "second", longer)
+    memory.learn("key", {"acceptance": {}})
+    memory.learn("key", LEARNED)
+    memory.fail("key", FAILED)
     assert recorder.flush()
-    assert memory.epochs("key") == [longer, LEARNED]
-    assert memory.learned("key") == longer
+    assert memory.learned("key") == LEARNED
+    assert memory.failed("key") == FAILED
     assert memory.learned("another") is None
-
-
-def test_a_trial_replaces_the_one_of_the_same_setting_and_regime(
-    memory: Memory, recorder: Recorder
-) -> None:
-    again, deeper = replace(TRIED, rate=12.0, depth=310.0), replace(TRIED, depth=8000.0)
-    for trial in (TRIED, again, deeper):
-        memory.tried("key", trial)
-    assert recorder.flush()
-    assert memory.trials("key") == [deeper, again]
+    assert memory.failed("another") is None
 
 
 def test_steps_down_the_ladder_and_decisions_are_remembered(
@@ -66,44 +53,19 @@ def test_steps_down_the_ladder_and_decisions_are_remembered(
     assert memory.decisions("other") == []
 
 
-GOOD = {"format": 1, **asdict(LEARNED)}
-
-
 @pytest.mark.parametrize(
-    "document",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        "[" * 100_000,
-        json.dumps(GOOD | {"format": 99}),
-        json.dumps({name: value for name, value in GOOD.items() if name != "counters"}),
-        json.dumps(GOOD | {"counters": {"drafts": 1}}),
-        json.dumps(GOOD | {"counters": 3}),
-        json.dumps(GOOD | {"strange": 1}),
-        json.dumps(GOOD | {"n_max": "8"}),
-        json.dumps(GOOD | {"n_max": True}),
-        json.dumps(GOOD | {"depth": "deep"}),
-        json.dumps(GOOD | {"busy": None}),
-        json.dumps(GOOD | {"p_min": -1.0}),
-        json.dumps(GOOD | {"depth": float("nan")}),
-        json.dumps(GOOD | {"depth": 10**400}),
-        json.dumps(GOOD | {"counters": {**asdict(LEARNED.counters), "drafts": "x"}}),
-        json.dumps(GOOD | {"counters": {**asdict(LEARNED.counters), "per_position": ["x"]}}),
-    ],
+    "document", ["", "{", "[]", "null", "[" * 100_000, '{"format": 99}', '{"step": "x"}', "NaN"]
 )
 @pytest.mark.parametrize("table", [Table.EPOCHS, Table.TRIALS, Table.DEGRADATIONS])
 def test_what_cannot_be_understood_is_passed_over(
     memory: Memory, recorder: Recorder, table: Table, document: str
 ) -> None:
-    memory.learn("key", "epoch", LEARNED)
-    memory.tried("key", TRIED)
     memory.degraded("key", "a step")
     recorder.put(Row(table, "key", document))
+    recorder.put(Row(table, "other", document))
     assert recorder.flush()
-    assert memory.epochs("key") == [LEARNED]
-    assert memory.trials("key") == [TRIED]
+    assert memory.learned("other") is None
+    assert memory.failed("other") is None
     assert memory.degradations("key") == ["a step"]
 
 

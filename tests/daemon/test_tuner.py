@@ -9,6 +9,7 @@ import pytest
 from autospec.calibration.result import Calibration
 from autospec.config.schema import ModelConfig, RetuneSection
 from autospec.daemon.choose import Model
+from autospec.daemon.memory import Memory
 from autospec.daemon.retuning.decide import PLAIN, Decision
 from autospec.daemon.tuner import Tuner
 from autospec.daemon.watch import Watch, add
@@ -22,7 +23,7 @@ PLAIN_MS = 41.0
 class Traffic:
     """One slot that always works, and a child that is replaced when the tuner says so."""
 
-    def __init__(self, after: float = 30.0, **config: Any) -> None:
+    def __init__(self, after: float = 30.0, memory: Memory | None = None, **config: Any) -> None:
         batches = range(1, DRAFTED + 2)
         calibration = Calibration(
             key="k",
@@ -38,9 +39,11 @@ class Traffic:
         fields = {"path": "t.gguf", "draft": "d.gguf", "context": 4096, **config}
         self.now = 0.0
         self.said: list[str] = []
+        self.fresh = Model(ModelConfig(**fields), 4096, calibration)
         self.tuner = Tuner(
-            Model(ModelConfig(**fields), 4096, calibration),
+            self.fresh,
             RetuneSection(after=after),
+            memory,
             say=lambda text, _level: self.said.append(text),
             background=False,
             clock=lambda: self.now,

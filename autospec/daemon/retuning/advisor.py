@@ -131,7 +131,7 @@ class Advisor:
         if not mixture or self._setting is None:
             return None
         outlook = Outlook.of(self.knowledge, mixture)
-        self.options = self._options(outlook, seen.setting)
+        self.options = self.weigh(outlook, seen.setting)
         standing = Standing(
             now=seen.now,
             options=self.options,
@@ -162,6 +162,18 @@ class Advisor:
             return replace(plain(decision.reason, plan=plan), basis=model.basis)
         plan = replace(plan, speculate=True, scalar=self._scalar or plan.scalar)
         return replace(speculating(model, plan, self.by), reason=decision.reason)
+
+    def bars(self, setting: Setting) -> str | None:
+        """Why `setting` is not to be started with: it was slower than plain decoding before."""
+        if not setting.speculation.on or self.model.pins.speculate is not None:
+            return None
+        name, regime = _name(setting), Regime.of(self.current().basis)
+        if (trial := self.trials.failed.get((name, regime))) is None:
+            return None
+        return (
+            f"off: {name} measured {trial.over_plain:.2f}x of plain decoding at {regime}; tried "
+            "again when costs or acceptance have changed"
+        )
 
     def choice(self) -> Choice:
         """What the applier is given to put in force without a restart."""
@@ -239,7 +251,7 @@ class Advisor:
             return outlook.environment()
         return outlook.flags(self._under(setting))
 
-    def _options(self, outlook: Outlook, setting: Setting) -> tuple[Option, ...]:
+    def weigh(self, outlook: Outlook, setting: Setting) -> tuple[Option, ...]:
         """The setting in force and its alternatives."""
         regime = Regime.of(outlook.mixture[0][0])
         present = _name(setting, self._under(setting))
@@ -248,7 +260,7 @@ class Advisor:
             options.append(Option(PLAIN, outlook.plain, "restart", plain=True))
         if setting.live:
             options.append(Option(ZERO, outlook.zero(), "live"))
-        name, rate = self._candidate(outlook)
+        name, rate = self.candidate(outlook)
         worth = self.trials.correction(regime)
         if (ratio := self.against_prediction.ratio) is not None and self._parted:
             worth = min(worth, ratio)
@@ -257,7 +269,7 @@ class Advisor:
             options.append(Option(name, rate.times(worth), how))
         return tuple(options)
 
-    def _candidate(self, outlook: Outlook) -> tuple[str, Rate]:
+    def candidate(self, outlook: Outlook) -> tuple[str, Rate]:
         """The best that the applier could put in force."""
         longest = self.model.config.n_max or self.model.longest
         self._scalar = None
