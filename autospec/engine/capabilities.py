@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from autospec.engine.help_text import Flag
 
 Generation = Literal["draft", "spec-draft", "spec-type"]
-Parameter = Literal["n_max", "n_min", "p_min", "draft", "draft_hf", "spec_type"]
+Parameter = Literal["n_max", "n_min", "p_min", "draft", "draft_hf", "draft_layers", "spec_type"]
 
 DRAFT_SIMPLE = "draft-simple"
 
@@ -32,6 +32,7 @@ _NAMES: Mapping[Parameter, tuple[str, ...]] = MappingProxyType(
         "p_min": ("--spec-draft-p-min", "--draft-p-min"),
         "draft": ("--spec-draft-model", "--model-draft", "-md"),
         "draft_hf": ("--spec-draft-hf", "--hf-repo-draft", "-hfd"),
+        "draft_layers": ("--spec-draft-ngl", "--gpu-layers-draft", "-ngld"),
         "spec_type": ("--spec-type",),
     }
 )

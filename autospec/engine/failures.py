@@ -30,8 +30,11 @@ ExitKind = Literal[
     "killed",
     "terminated",
     "crash",
+    "wedged",
+    "unable",
     "unknown",
 ]
+"""`wedged` and `unable` no exit shows: it hung and was ended; it cannot do what was asked of it."""
 
 _MAX_QUOTE = 300
 
@@ -90,11 +93,10 @@ _ASSERTION = re.compile(r".*(?:GGML_ASSERT\(.*|Assertion .* failed.*|GGML_ABORT.
 
 @dataclass(frozen=True)
 class ExitCause:
-    """`sentence` is for the user; `retry`: the same launch may well succeed the next time."""
+    """`sentence` is for the user."""
 
     kind: ExitKind
     sentence: str
-    retry: bool
 
 
 def explain_exit(returncode: int, tail: Sequence[str]) -> ExitCause:
@@ -104,33 +106,32 @@ def explain_exit(returncode: int, tail: Sequence[str]) -> ExitCause:
     the engine's own 143 (SIGTERM while loading) are read as signals too.
     """
     if returncode == 0:
-        return ExitCause("clean", "the engine stopped cleanly", retry=True)
+        return ExitCause("clean", "the engine stopped cleanly")
     lines = [clean_line(line) for line in tail]
     number = _signal(returncode)
     if number == signal.SIGILL:
         return ExitCause(
             "illegal_instruction",
             "this build of the engine uses instructions that this CPU does not have (SIGILL)",
-            retry=False,
         )
     return _from_words(returncode, lines) or _from_signal(returncode, number, lines)
 
 
 def _from_words(returncode: int, lines: Sequence[str]) -> ExitCause | None:
     if library := _first(_LIBRARY, lines):
-        return ExitCause("missing_library", _library_sentence(library), retry=False)
+        return ExitCause("missing_library", _library_sentence(library))
     if flag := _first(_BAD_FLAG, lines):
-        return ExitCause("bad_flag", f"the engine refused its command line: {flag[0]}", retry=False)
+        return ExitCause("bad_flag", f"the engine refused its command line: {flag[0]}")
     if memory := _first(_MEMORY, [line for line in lines if not _NOT_FATAL.search(line)]):
-        return ExitCause("out_of_memory", f"out of memory: {memory[0]}", retry=False)
+        return ExitCause("out_of_memory", f"out of memory: {memory[0]}")
     if address := _first(_ADDRESS, lines):
-        return ExitCause("cannot_listen", f"it cannot listen: {address[0]}", retry=True)
+        return ExitCause("cannot_listen", f"it cannot listen: {address[0]}")
     if worker := _worker_fault(lines):
         return worker
     if device := _first(_DEVICE, lines):
-        return ExitCause("device_failed", f"the GPU failed: {device[0]}", retry=True)
+        return ExitCause("device_failed", f"the GPU failed: {device[0]}")
     if assertion := _first(_ASSERTION, lines):
-        return ExitCause("assertion", f"the engine's own check failed: {assertion[0]}", retry=True)
+        return ExitCause("assertion", f"the engine's own check failed: {assertion[0]}")
     failed_to_load = returncode > 0 and _first(_LOAD_FAILED, lines)
     return _load_failure(lines) if failed_to_load else None
 
@@ -139,52 +140,45 @@ def _worker_fault(lines: Sequence[str]) -> ExitCause | None:
     """Whether a worker on another machine is to blame: its loss looks like a crash of ours."""
     if unfit := _first(_WORKER_UNFIT, lines):
         return ExitCause(
-            "worker_unfit",
-            f"a worker (rpc) and this engine are of different builds: {unfit[0]}",
-            retry=False,
+            "worker_unfit", f"a worker (rpc) and this engine are of different builds: {unfit[0]}"
         )
     if lost := _first(_WORKER_LOST, lines):
         where = lost["where"] or lost["greeted"]
         which = f"the worker {where}" if where else "a worker on another machine (rpc)"
-        return ExitCause("worker_lost", f"{which} was lost: {lost[0]}", retry=True)
+        return ExitCause("worker_lost", f"{which} was lost: {lost[0]}")
     return None
 
 
 def _load_failure(lines: Sequence[str]) -> ExitCause:
     if download := _first(_DOWNLOAD, lines):
-        return ExitCause(
-            "download_failed", f"a model could not be downloaded: {download[0]}", retry=True
-        )
+        return ExitCause("download_failed", f"a model could not be downloaded: {download[0]}")
     if missing := _first(_NO_FILE, lines):
-        return ExitCause("missing_model", f"a model file is missing: {missing[0]}", retry=False)
+        return ExitCause("missing_model", f"a model file is missing: {missing[0]}")
     if mismatch := _first(_VOCABULARY, lines):
         return ExitCause(
             "vocabulary_mismatch",
             f"the draft's vocabulary does not fit the target's: {mismatch[0]}",
-            retry=False,
         )
     said = [line for line in lines if not _GENERIC_LOAD.search(line)]
     fault = _first(_BAD_MODEL, said) or _first(_LOAD_FAILED, said)
     words = fault[0] if fault else "it did not say why"
-    return ExitCause("bad_model", f"a model could not be loaded: {words}", retry=False)
+    return ExitCause("bad_model", f"a model could not be loaded: {words}")
 
 
 def _from_signal(returncode: int, number: int | None, lines: Sequence[str]) -> ExitCause:
     if number == signal.SIGKILL:
         return ExitCause(
-            "killed",
-            "killed by SIGKILL, which is how the kernel frees memory when none is left",
-            retry=True,
+            "killed", "killed by SIGKILL, which is how the kernel frees memory when none is left"
         )
     if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        return ExitCause("terminated", f"stopped from outside ({_name(number)})", retry=True)
+        return ExitCause("terminated", f"stopped from outside ({_name(number)})")
     if number is not None:
         thrown = _first(_THROWN, lines)
         why = f": {thrown[1]}" if thrown else ""
-        return ExitCause("crash", f"the engine crashed ({_name(number)}){why}", retry=True)
+        return ExitCause("crash", f"the engine crashed ({_name(number)}){why}")
     last = next((line for line in reversed(lines) if line), "it said nothing")
     return ExitCause(
-        "unknown", f"the engine ended with exit code {returncode}: {last[:_MAX_QUOTE]}", retry=True
+        "unknown", f"the engine ended with exit code {returncode}: {last[:_MAX_QUOTE]}"
     )
 
 

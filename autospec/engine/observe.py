@@ -24,13 +24,14 @@ Health = Literal["ok", "loading", "failing"]
 class SlotState:
     """One slot. `n_ctx` is its context in tokens; `depth` how many of them are filled, None
     where the build does not say or nothing was asked of the slot yet. `speculative` None: an
-    old build that does not say."""
+    old build that does not say. `task` numbers the request that it works on."""
 
     id: int
     n_ctx: int
     speculative: bool | None
     processing: bool
     depth: int | None
+    task: int | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,14 @@ def _slot(slot: object) -> SlotState:
         speculative=speculative,
         processing=processing,
         depth=None if depth is None else min(depth, n_ctx),
+        task=_task(slot),
     )
+
+
+def _task(slot: dict[str, Any]) -> int | None:
+    """The number of the slot's task; builds write −1 where there is none."""
+    task = slot.get("id_task")
+    return None if task == -1 else _count_or_none(slot, "id_task")
 
 
 def _depth(slot: dict[str, Any]) -> int | None:

@@ -1,7 +1,8 @@
 """Running one of the engine's programs: arguments as a list, its own process group, no orphan.
 
 A program started here dies with us: the kernel sends it SIGKILL when its parent thread ends
-(prctl(2), PR_SET_PDEATHSIG), also when we were killed ourselves.
+(prctl(2), PR_SET_PDEATHSIG), also when we were killed ourselves. What it starts in turn does
+not; all of it bears a mark (see `tree`) by which it is found and ended.
 """
 
 from __future__ import annotations
@@ -10,18 +11,27 @@ import asyncio
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autospec.engine.tree import MARK, Identity, identify, kill_marked
 from autospec.engine.waiting import to_the_end
 
 _PR_SET_PDEATHSIG = 1
 _LINE_LIMIT = 1 << 16
 _EXIT_POLL_SECONDS = 0.02
+_SWEEP_SECONDS = 2.0
+
+OUR_MARK = secrets.token_hex(8)
+"""Begins the mark of everything that this process starts."""
+
+_numbers = itertools.count(1)
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
@@ -33,21 +43,35 @@ def _die_with(parent: int) -> None:
             os._exit(1)
 
 
+@dataclass(frozen=True)
+class Program:
+    """One started program. `identity` is None where the system does not tell (no `/proc`)."""
+
+    process: asyncio.subprocess.Process
+    mark: str
+    identity: Identity | None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
 async def start(
     argv: Sequence[str | Path],
     env: Mapping[str, str],
     *,
     merge_stderr: bool = False,
     descriptors: Sequence[int] = (),
-) -> asyncio.subprocess.Process:
+) -> Program:
     """Start `argv` in a process group of its own, with pipes for stdout and stderr.
 
     With `merge_stderr` both streams arrive on stdout; `descriptors` are passed on under their
     numbers. OSError when it cannot be started.
     """
-    return await asyncio.create_subprocess_exec(
+    mark = f"{OUR_MARK}.{next(_numbers)}."
+    process = await asyncio.create_subprocess_exec(
         *map(str, argv),
-        env=dict(env),
+        env={**env, MARK: mark},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT if merge_stderr else asyncio.subprocess.PIPE,
@@ -56,6 +80,7 @@ async def start(
         preexec_fn=functools.partial(_die_with, os.getpid()),
         limit=_LINE_LIMIT,
     )
+    return Program(process, mark, identify(process.pid))
 
 
 async def each_line(stream: asyncio.StreamReader, take: Callable[[str], None]) -> None:
@@ -72,19 +97,23 @@ async def each_line(stream: asyncio.StreamReader, take: Callable[[str], None]) -
         take(raw.decode("utf-8", "replace").rstrip())
 
 
-def signal_group(pid: int, number: signal.Signals) -> None:
-    """Send a signal to the whole process group that `start` made for `pid`."""
+def signal_group(program: Program, number: signal.Signals) -> None:
+    """Send a signal to the whole process group that `start` made, while its leader lives."""
+    process, identity = program.process, program.identity
+    if process.returncode is not None or (identity and identify(process.pid) != identity):
+        return
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+        os.killpg(process.pid, number)
 
 
-def _kill_left_behind(pid: int) -> None:
+def _kill_group_left_behind(pid: int) -> None:
     """Kill what is left of the group of an ended program.
 
     No new process gets the number of a group that has members: one that has it is a stranger.
     """
     if not Path(f"/proc/{pid}").exists():
-        signal_group(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 async def exited(process: asyncio.subprocess.Process) -> int:
@@ -98,19 +127,21 @@ async def exited(process: asyncio.subprocess.Process) -> int:
     return process.returncode
 
 
-async def stop(process: asyncio.subprocess.Process, grace: float) -> int:
+async def stop(program: Program, grace: float) -> int:
     """SIGTERM, wait `grace` seconds, SIGKILL; returns the exit status (negative: the signal).
 
-    What the program left behind in its process group is killed too.
+    What the program left behind is killed too, in whatever group or session it hides.
     """
+    process = program.process
     if process.returncode is None:
-        signal_group(process.pid, signal.SIGTERM)
+        signal_group(program, signal.SIGTERM)
         try:
             await asyncio.wait_for(exited(process), grace)
         except TimeoutError:
-            signal_group(process.pid, signal.SIGKILL)
+            signal_group(program, signal.SIGKILL)
     code = await exited(process)
-    _kill_left_behind(process.pid)
+    _kill_group_left_behind(process.pid)
+    await asyncio.to_thread(kill_marked, program.mark, _SWEEP_SECONDS)
     return code
 
 
@@ -141,7 +172,8 @@ async def run(
         tail.append(line)
         del tail[:-tail_lines]
 
-    process = await start(argv, env)
+    program = await start(argv, env)
+    process = program.process
     on_start(process.pid)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -153,5 +185,5 @@ async def run(
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     finally:
-        await to_the_end(stop(process, grace=1.0))
+        await to_the_end(stop(program, grace=1.0))
     return Finished(code, tuple(tail))

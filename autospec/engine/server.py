@@ -60,11 +60,12 @@ class Completion:
 class Server:
     """A started `llama-server`. Make it with `start`; `stop` it, or leave an `async with`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, client: httpx.AsyncClient) -> None:
-        self.process = process
+    def __init__(self, program: processes.Program, client: httpx.AsyncClient) -> None:
+        self.program = program
+        self.process = process = program.process
         self.client = client
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._exit = asyncio.create_task(process.wait())
+        self.exit = asyncio.create_task(process.wait())
         self._reader: asyncio.Task[None] | None = None
 
     @classmethod
@@ -85,18 +86,18 @@ class Server:
         client = http_client(endpoint)
         try:
             await _make_way(endpoint)
-            process = await processes.start(argv, env, merge_stderr=True, descriptors=descriptors)
+            program = await processes.start(argv, env, merge_stderr=True, descriptors=descriptors)
         except BaseException:
             await client.aclose()
             raise
-        server = cls(process, client)
+        server = cls(program, client)
 
         def take(line: str) -> None:
             server.tail.append(line[:_LONGEST_LINE])
             on_line(line)
 
-        assert process.stdout is not None
-        server._reader = asyncio.create_task(processes.each_line(process.stdout, take))
+        assert server.process.stdout is not None
+        server._reader = asyncio.create_task(processes.each_line(server.process.stdout, take))
         return server
 
     @property
@@ -122,7 +123,7 @@ class Server:
 
     async def ends_within(self, seconds: float) -> bool:
         """Wait so long for the process to end; whether it has."""
-        await asyncio.wait({self._exit}, timeout=seconds)
+        await asyncio.wait({self.exit}, timeout=seconds)
         return self.process.returncode is not None
 
     async def died(self) -> ServerDied:
@@ -180,17 +181,16 @@ class Server:
         try:
             await self.client.aclose()
         finally:
-            code = await processes.stop(self.process, grace)
+            code = await processes.stop(self.program, grace)
             await self._drain_output()
         return code
 
     def kill(self) -> None:
         """SIGKILL, for a `stop` under way that has to be over now."""
-        if self.process.returncode is None:
-            processes.signal_group(self.process.pid, signal.SIGKILL)
+        processes.signal_group(self.program, signal.SIGKILL)
 
     async def _drain_output(self) -> None:
-        self._exit.cancel()
+        self.exit.cancel()
         if self._reader is not None:
             # A grandchild may hold the pipe open for ever.
             await asyncio.wait([self._reader], timeout=1.0)

@@ -23,7 +23,7 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+async def unless(event: asyncio.Event, work: Coroutine[Any, Any, object]) -> None:
     """Await `work`, or drop it when `event` comes first; it is over when this returns."""
     task = asyncio.create_task(work)
     alarm = asyncio.create_task(event.wait())

@@ -30,18 +30,18 @@ def limits(root: Path = Path("/")) -> Limits:
     """Read the tightest limits on this process; `root` holds `proc` and `sys`."""
     cpus: list[float] = []
     memory: list[int] = []
-    for folder in _folders(root, controller=""):
+    for folder in folders(root, controller=""):
         cpus.extend(_quota(files.text(folder / "cpu.max")))
         memory.extend(_bytes(folder / "memory.max"))
-    for folder in _folders(root, controller="cpu"):
+    for folder in folders(root, controller="cpu"):
         quota = files.number(folder / "cpu.cfs_quota_us")
         cpus.extend(_quota(f"{quota} {files.text(folder / 'cpu.cfs_period_us')}"))
-    for folder in _folders(root, controller="memory"):
+    for folder in folders(root, controller="memory"):
         memory.extend(_bytes(folder / "memory.limit_in_bytes"))
     return Limits(min(cpus, default=None), min(memory, default=None))
 
 
-def _folders(root: Path, controller: str) -> Iterator[Path]:
+def folders(root: Path, controller: str) -> Iterator[Path]:
     """Yield the group's folder and its ancestors; an empty `controller` means version 2.
 
     Inside a container `/proc/self/cgroup` may name a path of the host that is not mounted; the

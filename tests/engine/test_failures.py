@@ -65,70 +65,62 @@ OLD_MISMATCH = [
 
 
 @pytest.mark.parametrize(
-    ("returncode", "tail", "kind", "words", "retry"),
+    ("returncode", "tail", "kind", "words"),
     [
-        (0, ["cleaning up"], "clean", "cleanly", True),
-        (1, MISSING, "missing_model", "/nope.gguf", False),
-        (1, TRUNCATED, "bad_model", "not within the file bounds", False),
-        (1, NO_MEMORY, "out_of_memory", "43948.12 MB", False),
-        (1, BUSY, "cannot_listen", "port: 18765", True),
-        (1, NO_NETWORK, "download_failed", "Could not establish connection", True),
-        (1, REMOVED, "bad_flag", "--spec-draft-n-max", False),
-        (1, ["error: invalid argument: --nope"], "bad_flag", "--nope", False),
-        (1, OLD_MISMATCH, "vocabulary_mismatch", "d.gguf", False),
-        (1, ["what a pity"], "unknown", "what a pity", True),
-        (1, [], "unknown", "it said nothing", True),
+        (0, ["cleaning up"], "clean", "cleanly"),
+        (1, MISSING, "missing_model", "/nope.gguf"),
+        (1, TRUNCATED, "bad_model", "not within the file bounds"),
+        (1, NO_MEMORY, "out_of_memory", "43948.12 MB"),
+        (1, BUSY, "cannot_listen", "port: 18765"),
+        (1, NO_NETWORK, "download_failed", "Could not establish connection"),
+        (1, REMOVED, "bad_flag", "--spec-draft-n-max"),
+        (1, ["error: invalid argument: --nope"], "bad_flag", "--nope"),
+        (1, OLD_MISMATCH, "vocabulary_mismatch", "d.gguf"),
+        (1, ["what a pity"], "unknown", "what a pity"),
+        (1, [], "unknown", "it said nothing"),
         (
             127,
             ["llama-server: error while loading shared libraries: libllama.so.0: cannot open"],
             "missing_library",
             "libllama.so.0",
-            False,
         ),
         (
             127,
             ["x: symbol lookup error: x: undefined symbol: ggml_new"],
             "missing_library",
             "ggml_new",
-            False,
         ),
-        (-4, ["loading"], "illegal_instruction", "SIGILL", False),
-        (132, [], "illegal_instruction", "SIGILL", False),
-        (-9, ["slot launch"], "killed", "SIGKILL", True),
-        (-15, [], "terminated", "SIGTERM", True),
-        (143, [], "terminated", "SIGTERM", True),
-        (-11, [], "crash", "SIGSEGV", True),
-        (-77, [], "crash", "signal 77", True),
+        (-4, ["loading"], "illegal_instruction", "SIGILL"),
+        (132, [], "illegal_instruction", "SIGILL"),
+        (-9, ["slot launch"], "killed", "SIGKILL"),
+        (-15, [], "terminated", "SIGTERM"),
+        (143, [], "terminated", "SIGTERM"),
+        (-11, [], "crash", "SIGSEGV"),
+        (-77, [], "crash", "signal 77"),
         (
             -6,
             ["terminate called after throwing an instance", "  what():  bad things"],
             "crash",
             "bad things",
-            True,
         ),
         (
             -6,
             ["/src/ggml.c:100: GGML_ASSERT(n_tokens > 0) failed"],
             "assertion",
             "n_tokens > 0",
-            True,
         ),
         (
             -6,
             ["CUDA error: an illegal memory access was encountered", "ggml-cuda.cu:98: CUDA error"],
             "device_failed",
             "illegal memory access",
-            True,
         ),
     ],
 )  # fmt: skip
-def test_an_exit_is_named(
-    returncode: int, tail: list[str], kind: str, words: str, retry: bool
-) -> None:
+def test_an_exit_is_named(returncode: int, tail: list[str], kind: str, words: str) -> None:
     cause = explain_exit(returncode, tail)
     assert cause.kind == kind
     assert words in cause.sentence
-    assert cause.retry is retry
 
 
 @pytest.mark.parametrize(
@@ -247,22 +239,19 @@ def test_any_end_is_explained(returncode: int, tail: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "kind", "named", "retry"),
+    ("line", "kind", "named"),
     [
-        ("Failed to connect to 10.0.0.2:50052", "worker_lost", "the worker 10.0.0.2:50052", True),
-        ("RPC handshake failed for box:1", "worker_lost", "the worker box:1", True),
+        ("Failed to connect to 10.0.0.2:50052", "worker_lost", "the worker 10.0.0.2:50052"),
+        ("RPC handshake failed for box:1", "worker_lost", "the worker box:1"),
         (
             "/src/ggml-rpc.cpp:1: Remote RPC server crashed or returned malformed response",
             "worker_lost",
             "a worker on another machine (rpc)",
-            True,
         ),
-        ("E RPC server version mismatch: 2.0.0", "worker_unfit", "different builds", False),
+        ("E RPC server version mismatch: 2.0.0", "worker_unfit", "different builds"),
     ],
 )
-def test_a_worker_is_blamed_for_what_looks_like_a_crash(
-    line: str, kind: str, named: str, retry: bool
-) -> None:
+def test_a_worker_is_blamed_for_what_looks_like_a_crash(line: str, kind: str, named: str) -> None:
     cause = explain_exit(-6, ["I something before", line, "GGML_ASSERT(x) failed"])
-    assert (cause.kind, cause.retry) == (kind, retry)
+    assert cause.kind == kind
     assert named in cause.sentence
