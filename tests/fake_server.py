@@ -9,6 +9,9 @@ start to `llama-server.starts.jsonl`. Keys of the script, all optional:
     die_after       exits with `die_code` (default 1; -N: signal N) after so many completions
     die_midway      true: dies in the middle of the completion that `die_after` names
     hang            "completion" (health stays 200), "health" or "slots"
+    wedge_after     after so many completions only /health is answered
+    prefill_seconds every prompt takes so long; /slots is answered only between its batches of
+                    `batch_seconds` (default: the whole prompt). The processor works, a little
     ignore_sigterm  true: only SIGKILL ends it
     log_flood       lines logged once ready; log_bytes: one line of so many bytes, never ended
     metrics         "missing" (501), "garbage", or "resets" (starts from zero at each scrape)
@@ -16,6 +19,8 @@ start to `llama-server.starts.jsonl`. Keys of the script, all optional:
     cached          tokens of each prompt that are said to come from the cache
     survival        [S_1, S_2, ...] probability that the first i drafted tokens are accepted
     token_ms        time of one round of decoding (default 1)
+    fail_from       {"flag": F, "code": N, "log": [...]}: dies while loading if given that flag
+    context_limit   dies while loading of a lack of memory with a context above it
 """
 
 from __future__ import annotations
@@ -60,6 +65,8 @@ HELP = """\
 --spec-draft-n-max N                    tokens to draft (default: 3)
 --spec-draft-n-min N                    fewest tokens to draft (default: 0)
 --spec-draft-p-min, --draft-p-min P     least probability (default: 0.00)
+--spec-draft-ngl, -ngld, --gpu-layers-draft N
+                                        layers of the draft on the GPU (default: auto)
 --spec-draft-model, -md, --model-draft FNAME
                                         draft model (default: unused)
 --spec-type none,draft-simple,draft-mtp,ngram-simple,ngram-mod
@@ -110,6 +117,8 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.split("?")[0].removeprefix("/v1").removeprefix("/")
         if self.state.script.get("hang") == path:
             time.sleep(3600)
+        if path in ("slots", "metrics"):
+            self.state.pass_queue()
         if not self.state.ready:
             self.refuse(503, "unavailable_error", "Loading model")
         elif path == "metrics":
@@ -158,6 +167,8 @@ class Handler(BaseHTTPRequestHandler):
         script = self.state.script
         if script.get("hang") == "completion":
             time.sleep(3600)
+        self.state.pass_queue()
+        self.state.prefill(slot)
         dying = self.state.requests == script.get("die_after")
         wanted = int(asked.get("n_predict") or asked.get("max_tokens") or 16)
         stream = bool(asked.get("stream"))
@@ -172,6 +183,7 @@ class Handler(BaseHTTPRequestHandler):
             if dying and script.get("die_midway") and seen.predicted > wanted // 2:
                 end(script.get("die_code", 1))
             text += piece
+            self.state.progress[slot] += 1
             if stream:
                 self.event(chunk(face, piece))
         prompt = str(asked.get("prompt") or asked.get("messages") or "")
@@ -242,6 +254,10 @@ def serve(options: Options, script: Json) -> None:
     fate = script.get("exit", {})
     if fate.get("when") == "loading":
         leave(fate)
+    if script.get("fail_from", {}).get("flag") in options.argv:
+        leave(script["fail_from"])
+    if options.context > script.get("context_limit", options.context):
+        leave({"log": ["ggml_backend_cpu_buffer_type_alloc_buffer: out of memory"]})
     stop = threading.Event()
     if script.get("ignore_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -23,6 +23,7 @@ class Options:
             at = [i for i, word in enumerate(argv[:-1]) if word in names]
             return argv[at[-1] + 1] if at else default
 
+        self.argv = argv
         self.host = value("--host", default="127.0.0.1")
         self.port = int(value("--port", default="8080"))
         self.slots = max(1, int(value("-np", "--parallel", default="1")))
@@ -59,6 +60,8 @@ class State:
         self.ready = False
         self.requests = 0
         self.busy: set[int] = set()
+        self.queue = threading.Lock()
+        self.progress = dict.fromkeys(range(options.slots), 0)
         self.slot_free = threading.Semaphore(options.slots)
         self.speculative = bool(options.types) and script.get("speculation") != "off"
         self.survival = script.get("survival", [0.8, 0.6, 0.5, 0.4])[: options.n_max]
@@ -74,12 +77,33 @@ class State:
             self.requests += 1
             slot = min(set(range(self.options.slots)) - self.busy)
             self.busy.add(slot)
+            self.progress[slot] = 0
             return slot
 
     def give_slot(self, slot: int) -> None:
         with self.lock:
             self.busy.discard(slot)
         self.slot_free.release()
+
+    def pass_queue(self) -> None:
+        """Wait as everything does that goes through the engine's queue of tasks."""
+        if self.requests > self.script.get("wedge_after", self.requests):
+            time.sleep(3600)
+        with self.queue:
+            pass
+
+    def prefill(self, slot: int) -> None:
+        left = self.script.get("prefill_seconds", 0.0)
+        batch = self.script.get("batch_seconds", left)
+        while left > 0:
+            with self.queue:
+                until = time.monotonic() + min(batch, left)
+                while time.monotonic() < until:
+                    sum(range(20_000))
+                    time.sleep(0.005)
+            left -= batch
+            self.progress[slot] += 1
+            time.sleep(0.01)
 
     def decode(self, wanted: int, seen: Tally) -> Iterator[str]:
         """Yield `wanted` words, round by round, and book them in `seen`."""
@@ -135,6 +159,8 @@ class State:
                     "n_ctx": context,
                     "speculative": self.speculative,
                     "is_processing": slot in self.busy,
+                    "n_prompt_tokens_processed": 0,
+                    "next_token": [{"n_decoded": self.progress[slot]}],
                 }
                 for slot in range(self.options.slots)
             ],

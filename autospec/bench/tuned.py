@@ -17,7 +17,8 @@ from autospec.daemon.choose import Model, cost_of
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
 from autospec.daemon.setting import Basis, Setting
-from autospec.daemon.supervisor import Charge, Supervisor
+from autospec.daemon.supervisor import Supervisor
+from autospec.daemon.terms import Charge
 from autospec.daemon.tuner import Tuner
 from autospec.engine.launch import Endpoint
 from autospec.engine.live.applier import LiveSession

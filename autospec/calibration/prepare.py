@@ -28,6 +28,7 @@ class Prepared:
 
     `context` is the server's context in tokens with the model's own put in for 0. `headers`
     are None for files that the engine fetches itself. `notes` are sentences for the user.
+    `on_gpu`: the engine has a GPU, or does not say that it has none.
     """
 
     engine: Engine
@@ -37,6 +38,7 @@ class Prepared:
     target: GgufHeader | None
     draft: GgufHeader | None
     notes: tuple[str, ...]
+    on_gpu: bool
 
     @property
     def load_seconds(self) -> float:
@@ -70,7 +72,8 @@ def prepare(engine: Engine, launch: Launch, extra_env: Mapping[str, str]) -> Pre
         if problem.severity == "error":
             raise ModelError(f"{launch.name}: {problem.sentence}", hint=problem.hint)
     env, removed = child_environment(os.environ, extra_env)
-    placement = resolve(engine, launch, list_devices(engine, launch.rpc), draft)
+    devices = list_devices(engine, launch.rpc)
+    placement = resolve(engine, launch, devices, draft)
     notes = [problem.sentence for problem in files.problems]
     if placement.note:
         notes.append(placement.note)
@@ -78,4 +81,6 @@ def prepare(engine: Engine, launch: Launch, extra_env: Mapping[str, str]) -> Pre
         notes.append(f"not passed on to llama-server: {', '.join(removed)}")
     own = target.context if target and target.context else _FALLBACK_CONTEXT
     launch = placement.launch
-    return Prepared(engine, launch, env, launch.context or own, target, draft, tuple(notes))
+    on_gpu = devices is None or bool(devices)
+    context = launch.context or own
+    return Prepared(engine, launch, env, context, target, draft, tuple(notes), on_gpu)

@@ -225,6 +225,9 @@ class ServerSection(Section):
     other machines can reach. "credential:api-keys" is the one that the system service gets from
     /etc/credstore/api-keys."""
 
+    drain: Duration = 30.0
+    """How long a stop waits for requests that are being answered. A second signal ends it."""
+
 
 class EngineSection(Section):
     """Which llama.cpp runs the models."""
@@ -274,6 +277,10 @@ class ModelConfig(Section):
     rpc: Workers = Field((), examples=[["10.0.0.2:50052", "10.0.0.3:50052"]])
     """Workers on other machines: `ggml-rpc-server`s of the same llama.cpp, whose devices hold
     parts of the model. They ask nobody for a key: only on a network of your own."""
+
+    idle_unload: Duration | None = Field(None, examples=["30m"])
+    """Unload the model after so long without a request; the next request loads it again.
+    Without it the model stays loaded."""
 
     extra: Arguments = Field((), examples=[["-ngl", "99", "-fa", "on"]])
     """Further llama-server arguments: placement, caches, templates, LoRA, `--mmproj` and so

@@ -18,7 +18,7 @@ from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress, Settings
 from autospec.config.schema import Config
-from autospec.daemon import explaining, steering
+from autospec.daemon import explaining, orphans, steering
 from autospec.daemon.child_log import ChildLog
 from autospec.daemon.choose import Model
 from autospec.daemon.control import ControlServer
@@ -29,7 +29,8 @@ from autospec.daemon.notify import Notifier
 from autospec.daemon.pulse import Pulse, heartbeat
 from autospec.daemon.report import model_report, report
 from autospec.daemon.retuning.appliers import Applier
-from autospec.daemon.supervisor import Charge, Supervisor
+from autospec.daemon.supervisor import Supervisor
+from autospec.daemon.terms import Charge
 from autospec.daemon.tuner import Tuner
 from autospec.engine.find import Engine, find_engine
 from autospec.engine.waiting import unless
@@ -82,6 +83,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._notifier = Notifier.take(os.environ)
         self._pulse = Pulse("the start")
+        self._roster: orphans.Roster | None = None
 
     async def run(self) -> None:
         """Serve until a signal says stop.
@@ -97,6 +99,9 @@ class Daemon:
             heartbeat(self._notifier, self._pulses, self._sentence, self.events)
         )
         try:
+            self._roster, found = await asyncio.to_thread(orphans.take_over)
+            for sentence in found:
+                self.events.add(sentence, level="warning")
             await unless(self._stopping, self._set_up())
             self._pulse.rest()
             if self._stopping.is_set():
@@ -108,6 +113,8 @@ class Daemon:
         finally:
             heart.cancel()
             self._logs.close()
+            if self._roster is not None:
+                self._roster.close()
             await control.close()
             await asyncio.to_thread(recorder.close)
             self._notifier.close()
@@ -216,10 +223,27 @@ class Daemon:
         tuner = Tuner(model, config.retune, self._memory, name=name, say=say)
         endpoint = config.own_addresses()[name].endpoint(config.server.api_key_file)
         load_seconds = config.engine.start_timeout or prepared.load_seconds
-        charge = Charge(prepared.engine, prepared.launch, endpoint, prepared.env, load_seconds)
+        charge = Charge(
+            prepared.engine,
+            prepared.launch,
+            endpoint,
+            prepared.env,
+            load_seconds,
+            context=prepared.context,
+            draft_bytes=prepared.draft.size_bytes if prepared.draft else 0,
+            on_gpu=prepared.on_gpu,
+            drain=config.server.drain,
+            idle_unload=config.models[name].idle_unload,
+        )
         log = self._logs.enter_context(contextlib.closing(ChildLog.open(name)))
         supervisor = Supervisor(
-            charge, tuner.first(), self.events, tuner.reconsider, log, live=tuner
+            charge,
+            tuner.first(),
+            self.events,
+            tuner.reconsider,
+            log,
+            live=tuner,
+            roster=self._roster,
         )
         return supervisor, tuner
 

@@ -1,12 +1,15 @@
 """The life of a child as a pure state machine: what happened in, what to do next out.
 
-    stopped → loading → ready → draining → stopping → stopped
-                 ↓         ↓
-             backing off ← (died) → failed
+    stopped → starting → loading → ready ⇄ draining → stopping → stopped
+                 ↑          ↓        ↓                    ↓
+                 ├──── backing off ←─┘                  asleep → starting
+                 └──── failed
 
 Times are seconds of a monotonic clock. A child that dies is started again after a pause that
-doubles with each death within `WINDOW`; the death after `MOST_DEATHS` of them, or one of a
-kind that would only repeat itself (a bad flag, a missing model), is final until the user acts.
+doubles with each death within `Pace.window`. A death too many opens the breaker: the child
+counts as failed, and after a cool-down one more try is made (the breaker is half open). If that
+dies too, the next cool-down is twice as long; once a child has been ready for `Pace.steady`, all
+is forgotten. A cause that would only repeat itself is final until the user acts.
 """
 
 from __future__ import annotations
@@ -14,49 +17,88 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from autospec.daemon.treatment import Treatment
 from autospec.engine.failures import ExitCause
-
-WINDOW = 600.0
-MOST_DEATHS = 5
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 60.0
 
 
 class Phase(StrEnum):
     STOPPED = "stopped"
+    STARTING = "starting"
     LOADING = "loading"
     READY = "ready"
     DRAINING = "draining"
     STOPPING = "stopping"
+    ASLEEP = "asleep"
     BACKING_OFF = "backing off"
     FAILED = "failed"
 
 
 @dataclass(frozen=True)
+class Pace:
+    """Seconds, and how many deaths within `window` are followed by another try at once."""
+
+    window: float = 600.0
+    most_deaths: int = 5
+    first_pause: float = 1.0
+    longest_pause: float = 60.0
+    cool_down: float = 300.0
+    longest_cool_down: float = 3600.0
+    steady: float = 120.0
+
+
+@dataclass(frozen=True)
 class Life:
-    """`phase` and why it was entered; `deaths` within the last `WINDOW`, oldest first."""
+    """`phase` and why it was entered; `deaths` within the last window, oldest first; `trips`:
+    how often in a row the breaker has opened; `retry_at`: when the next start is due."""
 
     phase: Phase = Phase.STOPPED
     reason: str = "not started yet"
     since: float = 0.0
     deaths: tuple[float, ...] = ()
+    trips: int = 0
     retry_at: float | None = None
 
     def enter(self, phase: Phase, reason: str, now: float) -> Life:
         return replace(self, phase=phase, reason=reason, since=now, retry_at=None)
 
+    @property
+    def final(self) -> bool:
+        """It has failed, and no further try is made by itself."""
+        return self.phase is Phase.FAILED and self.retry_at is None
 
-def after_death(life: Life, cause: ExitCause, now: float, jitter: float) -> Life:
+
+def after_death(
+    life: Life, cause: ExitCause, treatment: Treatment, now: float, jitter: float, pace: Pace
+) -> Life:
     """Where a child goes that died unasked. `jitter` in [0, 1) spreads restarts of several."""
-    deaths = (*(death for death in life.deaths if now - death < WINDOW), now)
-    if not cause.retry:
-        life = life.enter(Phase.FAILED, f"{cause.sentence}; trying again would not help", now)
-    elif len(deaths) > MOST_DEATHS:
-        minutes = WINDOW / 60
-        reason = f"died {len(deaths)} times within {minutes:.0f} minutes, last: {cause.sentence}"
-        life = life.enter(Phase.FAILED, reason, now)
-    else:
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (len(deaths) - 1)) * (1 + jitter / 4)
-        reason = f"{cause.sentence}; starting again in {pause:.1f} s"
-        life = replace(life.enter(Phase.BACKING_OFF, reason, now), retry_at=now + pause)
-    return replace(life, deaths=deaths)
+    deaths = (*(death for death in life.deaths if now - death < pace.window), now)
+    life = replace(life, deaths=deaths)
+    if treatment is not Treatment.RETRY:
+        return life.enter(Phase.FAILED, f"{cause.sentence}; trying again would not help", now)
+    if life.trips or len(deaths) > pace.most_deaths:
+        return _tripped(life, cause, now, jitter, pace)
+    doubled = pace.first_pause * 2.0 ** (len(deaths) - 1)
+    pause = min(pace.longest_pause, doubled) * (1 + jitter / 4)
+    reason = f"{cause.sentence}; starting again in {pause:.1f} s"
+    return replace(life.enter(Phase.BACKING_OFF, reason, now), retry_at=now + pause)
+
+
+def _tripped(life: Life, cause: ExitCause, now: float, jitter: float, pace: Pace) -> Life:
+    doubled = pace.cool_down * 2.0 ** min(life.trips, 30)
+    pause = min(pace.longest_cool_down, doubled) * (1 + jitter / 4)
+    what = (
+        "died again at the try after the pause"
+        if life.trips
+        else f"died {len(life.deaths)} times within {pace.window / 60:.0f} minutes"
+    )
+    reason = f"{what}, last: {cause.sentence}; one more try in {pause:.0f} s"
+    life = life.enter(Phase.FAILED, reason, now)
+    return replace(life, trips=life.trips + 1, retry_at=now + pause)
+
+
+def settled(life: Life, now: float, pace: Pace) -> Life:
+    """Forget deaths once a child has been ready for long enough."""
+    steady = life.phase is Phase.READY and now - life.since >= pace.steady
+    if not steady or not (life.trips or life.deaths):
+        return life
+    return replace(life, trips=0, deaths=() if life.trips else life.deaths)

@@ -1,4 +1,10 @@
-"""One owner for each child: starts it, watches it, brings it back, re-tunes it, ends it."""
+"""One owner for each model's child: starts it, watches it, brings it back, replaces it, ends it.
+
+A planned replacement cuts no request. Where memory allows two children, the new one is started
+beside the old one, requests switch over, and the old one ends once it is empty. Elsewhere new
+requests wait at the gate while the old child empties; if that takes too long, they go on to the
+old one, and the replacement is tried again later.
+"""
 
 from __future__ import annotations
 
@@ -7,79 +13,53 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any
 
-import httpx
-
+from autospec.daemon.beside import Beside
+from autospec.daemon.child import Child, Lost
 from autospec.daemon.events import Events, Level
-from autospec.daemon.lifecycle import Life, Phase, after_death
+from autospec.daemon.gate import Gate
+from autospec.daemon.ladder import Step, next_step
+from autospec.daemon.launcher import Launcher, LiveOwner, last_words
+from autospec.daemon.lifecycle import Life, Phase, after_death, settled
+from autospec.daemon.orphans import Roster
 from autospec.daemon.pulse import Pulse
 from autospec.daemon.setting import Setting
+from autospec.daemon.surroundings import Surroundings
+from autospec.daemon.terms import Charge, Terms
+from autospec.daemon.timing import TURN_SECONDS, Timing
+from autospec.daemon.traffic import Traffic
+from autospec.daemon.treatment import TREATMENTS, Treatment
 from autospec.daemon.watch import Watch
-from autospec.engine.arguments import server_argv
-from autospec.engine.failures import ExitCause, speculation_fault
-from autospec.engine.find import Engine
-from autospec.engine.launch import Endpoint, Launch, Speculation
-from autospec.engine.live import trust
-from autospec.engine.live.applier import (
-    HANDSHAKE_SECONDS,
-    LiveSession,
-    explain,
-    handshake,
-    live_speculation,
-)
-from autospec.engine.live.build import LiveUnavailable
+from autospec.engine.failures import ExitCause
+from autospec.engine.launch import Speculation
+from autospec.engine.live.applier import HANDSHAKE_SECONDS, explain
 from autospec.engine.live.memory import State
-from autospec.engine.observe import SlotState
-from autospec.engine.server import Server, ServerDied
+from autospec.engine.server import Server
 from autospec.engine.waiting import to_the_end, unless
-from autospec.errors import AutospecError, EngineError, ServeError
 
 _log = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0
-DRAIN_SECONDS = 10.0
-STOP_GRACE = 10.0
-TURN_SECONDS = 60.0
-"""Within which the owner's loop turns while it waits for nothing that has a limit of its own."""
 
-_DRAIN_POLL = 0.2
-_LAST_WORDS = 5
-_SILENT_TOKENS = 256
-"""Tokens without one draft after which a draft model is said to be silent."""
+@dataclass
+class _Wish:
+    """A planned restart. `not_before` and `pause` are for the next try."""
 
-T = TypeVar("T")
-
-
-class LiveOwner(Protocol):
-    """Who decides about the live policy of a child (see `tuner`)."""
-
-    def refuse_live(self, reason: str) -> Setting:
-        """The setting for a child that cannot be steered, because of `reason`."""
-
-    def steer(self, setting: Setting, session: LiveSession) -> None:
-        """Learn from the rounds so far, and put a better policy in force if there is one."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What a supervisor is given to look after."""
-
-    engine: Engine
-    launch: Launch
-    endpoint: Endpoint
-    env: Mapping[str, str]
-    load_seconds: float
+    terms: Terms
+    reason: str
+    not_before: float = 0.0
+    pause: float = 0.0
 
 
 class Supervisor:
-    """Owns one child from `run` to `stop`. Others read its fields and call `stop`; none writes.
+    """Owns one child from `run` to `stop`. Others read its fields and ask; none writes.
 
     `reconsider(setting, watch)` is asked after every reading of a child that is ready and may
-    return another setting, which is put in force by a restart. A setting with which the child
-    does not come up gives way to the last one with which it did.
+    return another setting, which is put in force by a planned restart. What does not come up
+    gives way to what did. `on_step` is told each time that memory made it do without something.
+    `run` returns when it has stopped or failed for good, and may be called again after `apply`.
     """
 
     def __init__(
@@ -90,35 +70,118 @@ class Supervisor:
         reconsider: Callable[[Setting, Watch], Setting | None],
         on_line: Callable[[str], None] = lambda _line: None,
         live: LiveOwner | None = None,
+        *,
+        gate: Gate | None = None,
+        roster: Roster | None = None,
+        timing: Timing | None = None,
+        around: Surroundings | None = None,
+        on_step: Callable[[Sequence[Step]], None] = lambda _steps: None,
     ) -> None:
-        self.charge = charge
-        self.setting = setting
         self.life = Life(since=time.monotonic())
-        self.watch = Watch()
         self.pulse = Pulse(charge.launch.name)
-        self.fault: str | None = None
         self.restarts = 0
-        self.server: Server | None = None
+        self.last_cause: ExitCause | None = None
+        self._terms = Terms(charge, setting)
+        self._proven: Terms | None = None
         self._events = events
         self._reconsider = reconsider
-        self._on_line = on_line
         self._live = live
-        self._session: LiveSession | None = None
-        self._proven: Setting | None = None
+        self._timing = timing = timing or Timing()
+        self._on_step = on_step
+        around = around or Surroundings()
+        self._launcher = Launcher(
+            live=live,
+            on_line=on_line,
+            note=self._note,
+            around=around,
+            roster=roster,
+            timing=timing,
+            gated=gate is not None,
+        )
+        self._child: Child | None = None
+        self._wish: _Wish | None = None
         self._unfit: set[Speculation] = set()
         self._said: set[str] = set()
         self._asked_to_stop = asyncio.Event()
         self._in_a_hurry = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._traffic = Traffic(gate, timing.glance)
+        self._beside = Beside(
+            self._launcher,
+            self._traffic,
+            timing,
+            around,
+            self._note,
+            self._in_a_hurry,
+            self._woken.set,
+        )
 
     @property
     def name(self) -> str:
-        return self.charge.launch.name
+        return self._terms.charge.launch.name
+
+    @property
+    def charge(self) -> Charge:
+        return self._terms.charge
+
+    @property
+    def setting(self) -> Setting:
+        return self._terms.setting
+
+    @property
+    def server(self) -> Server | None:
+        """The child that serves, else the one that is loading."""
+        child = self._child or self._launcher.coming
+        return child.server if child else None
+
+    @property
+    def watch(self) -> Watch:
+        return self._child.watch if self._child else Watch()
+
+    @property
+    def fault(self) -> str | None:
+        return self._child.fault if self._child else None
+
+    @property
+    def generation(self) -> int:
+        """The gate's number of the child that serves; 0 without a gate or a child."""
+        return self._child.generation if self._child else 0
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What the child does without since memory ran out."""
+        return tuple(self._terms.steps)
+
+    @property
+    def planned(self) -> str | None:
+        """Why a planned restart is due or under way; None when none is."""
+        return self._wish.reason if self._wish else None
 
     def stop(self, *, hurry: bool = False) -> None:
         """Ask for the end: `run` drains and returns. With `hurry` it kills and returns."""
         self._asked_to_stop.set()
         if hurry:
             self._in_a_hurry.set()
+
+    def request_restart(self, reason: str) -> None:
+        """Ask for a planned restart with what is in force."""
+        self._ask(_Wish(self._terms, reason))
+
+    def apply(
+        self, charge: Charge, setting: Setting, reason: str = "the configuration changed"
+    ) -> None:
+        """Ask for a planned restart with another charge. If that does not come up, the one
+        before is taken again, and it is said."""
+        same = charge.launch == self.charge.launch and charge.engine == self.charge.engine
+        self._unfit.clear()
+        self._ask(_Wish(Terms(charge, setting, self._terms.steps if same else ()), reason))
+
+    def _ask(self, wish: _Wish) -> None:
+        self._wish = wish
+        self.life = replace(self.life, deaths=(), trips=0)
+        self._woken.set()
+
+    # --- the loop -------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Look after the child until `stop`, or until it has failed for good."""
@@ -127,213 +190,319 @@ class Supervisor:
                 await self._one_life()
             except Exception as error:  # noqa: BLE001 - it must not end the other models as well
                 _log.exception("%s", self.name)
-                self._died(ExitCause("unknown", f"a fault of autospec: {error!r}", retry=True))
-            if self.life.phase is Phase.FAILED:
+                self._died(Lost(ExitCause("unknown", f"a fault of autospec: {error!r}")))
+            if self.life.final and self._wish is None:
                 self.pulse.rest()
                 return
-            if self.life.retry_at is not None:
+            if self.life.retry_at is not None and not self._asked_to_stop.is_set():
                 pause = self.life.retry_at - time.monotonic()
                 self.pulse.promise(pause + TURN_SECONDS, "waiting before the next start")
-                await unless(self._asked_to_stop, asyncio.sleep(pause))
+                await unless(self._asked_to_stop, self._rest(pause))
+        self._traffic.shut("autospec is stopping")
         self._enter(Phase.STOPPED, "asked to stop")
 
+    async def _rest(self, seconds: float) -> None:
+        """Wait so long, or until somebody asks for something."""
+        if self._wish is None:
+            self._woken.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+
     async def _one_life(self) -> None:
-        """From start to end of one child, which is gone when this returns."""
-        self._enter(Phase.LOADING, self.setting.reason)
-        self.watch, self.fault, self._said = Watch(), None, set()
-        death: tuple[ExitCause, Sequence[str]] | None = None
+        """Serve until asked to stop, or until no child is there and none is coming."""
         try:
-            self.server = server = await self._start()
-        except (OSError, AutospecError) as error:
-            # An engine that cannot do as asked will not be able to the next time either.
-            retry = not isinstance(error, EngineError)
-            self._close_live(None)
-            self._died(ExitCause("unknown", f"llama-server not started: {_said(error)}", retry))
-            return
-        try:
-            await unless(self._asked_to_stop, self._serve(server))
-            if self.life.phase is Phase.READY:
-                await unless(self._in_a_hurry, self._drain(server))
-            self._enter(Phase.STOPPING, "stopping llama-server")
-        except ServerDied as end:
-            death = end.cause, end.tail
-        except ServeError as error:
-            death = ExitCause("unknown", _said(error), retry=True), server.tail
+            await unless(self._asked_to_stop, self._serve())
+            if self._asked_to_stop.is_set():
+                await self._wind_down()
         finally:
-            await self._end(server)
-            self.server = None
-            self._close_live(death)
-        if death is not None:
-            self._died(*death)
+            await self._end_all()
 
-    async def _start(self) -> Server:
-        charge, env = self.charge, self.charge.env
-        descriptors: tuple[int, ...] = ()
-        if self.setting.live and self._live is not None:
-            try:
-                self._session = await asyncio.to_thread(LiveSession.open)
-            except LiveUnavailable as error:
-                self._refuse_live(self._live, str(error))
-        speculation = self.setting.speculation
-        if (session := self._session) is not None:
-            env, descriptors = session.environment(env), session.descriptors
-            speculation = live_speculation(speculation)
-        argv = server_argv(charge.engine, charge.launch, speculation, charge.endpoint)
-        return await Server.start(argv, env, charge.endpoint, self._on_line, descriptors)
-
-    def _refuse_live(self, live: LiveOwner, reason: str) -> None:
-        self._note(f"no live policy: {reason}", "warning")
-        self.setting = live.refuse_live(reason)
-
-    async def _prove_live(self, server: Server) -> bool:
-        """Whether the child may serve as it was launched: live and proven, or not live."""
-        live, session = self._live, self._session
-        if live is None or session is None:
-            return True
-        n_max = self.setting.speculation.n_max
-        if (reason := await handshake(session, server, n_max=n_max)) is None:
-            trust.remember_proof(self.charge.engine.identity, session.library)
-            self._note("the live policy works: thresholds change without a restart")
-            return True
-        self._refuse_live(live, reason)
-        return False
-
-    async def _serve(self, server: Server) -> None:
-        """Until the child shall be replaced. ServerDied when it dies, ServeError when late."""
-        patience = self.charge.load_seconds + TURN_SECONDS
-        self.pulse.promise(patience, "waiting for llama-server to load")
-        await server.ready(self.charge.load_seconds)
-        self.pulse.promise(HANDSHAKE_SECONDS + TURN_SECONDS, "proving the live policy")
-        if not await self._prove_live(server):
-            return
-        self._enter(Phase.READY, self.setting.reason)
-        self._proven = self.setting
+    async def _serve(self) -> None:
         while True:
-            self.pulse.promise(TURN_SECONDS, "reading and deciding")
-            await self._read(server)
-            if self._live is not None and self._session is not None:
-                self._live.steer(self.setting, self._session)
-                status = self._session.status()
-                if status.state is State.INERT and self.watch.idle:
-                    self._refuse_live(self._live, explain(status))
+            try:
+                if (child := self._child) is None:
+                    child = await self._arrive()
+                    self._install(child)
+                await self._turn(child)
+            except Lost as lost:
+                await self._bereaved(lost)
+                if self._child is None:
                     return
-            if (better := self._better()) is not None:
-                self._note(f"new setting: {better.reason}")
-                self.setting = better
-                self.restarts += 1
-                return
-            if await server.ends_within(POLL_SECONDS):
-                raise await server.died()
 
-    def _better(self) -> Setting | None:
+    async def _turn(self, child: Child) -> None:
+        """One look at the child that serves, and what follows from it."""
+        self._woken.clear()
+        self.pulse.promise(TURN_SECONDS, "reading and deciding")
+        await child.read(in_flight=self._traffic.in_flight(child))
+        if (stuck := child.stuck(self._timing.patience)) is not None:
+            raise stuck
+        self.life = settled(self.life, time.monotonic(), self._timing.pace)
+        self._think(child)
+        if (fresh := self._beside.fresh) is not None:
+            if fresh.done():
+                await self._switch(child)
+        elif self._wish is not None:
+            await self._fulfil(child, self._wish)
+        elif self._traffic.dozes(child, self.life.since):
+            await self._sleep(child)
+        if self._child is child:
+            await self._pause(child)
+
+    async def _pause(self, child: Child) -> None:
+        """Until the next look: sooner when the child ends, or there is something to do."""
+        woken = asyncio.create_task(self._woken.wait())
+        waited: set[asyncio.Future[Any]] = {woken, child.server.exit}
+        if self._beside.fresh is not None:
+            waited.add(self._beside.fresh)
         try:
-            better = self._reconsider(self.setting, self.watch)
+            await asyncio.wait(
+                waited, timeout=self._timing.poll, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            woken.cancel()
+
+    # --- arrivals and departures ----------------------------------------------------------
+
+    async def _arrive(self) -> Child:
+        """Bring a child up where there is none. Lost when it is not to be had."""
+        if self._wish is not None:
+            self._terms, self._wish = self._wish.terms, None
+        terms = self._terms
+        self._enter(Phase.STARTING, terms.setting.reason)
+        self._traffic.hold("the model is loading")
+        self.pulse.promise(self._timing.gpu + TURN_SECONDS, "waiting for the GPU's memory")
+        await self._launcher.gpus_are_free()
+        self.pulse.promise(self._patience(terms), "waiting for llama-server to load")
+        return await self._launcher.bring_up(
+            terms, self._in_a_hurry, lambda: self._enter(Phase.LOADING, terms.setting.reason)
+        )
+
+    def _install(self, child: Child) -> None:
+        """Let requests pass to a child that is ready."""
+        self._child, self._terms, self._proven = child, child.terms, child.terms
+        self._traffic.open(child)
+        self._enter(Phase.READY, child.terms.setting.reason)
+
+    async def _bereaved(self, lost: Lost) -> None:
+        """The child has died, or must: the one that is being started, if any, takes its place."""
+        child, self._child = self._child, None
+        self._traffic.hold(lost.cause.sentence)
+        if child is not None:
+            if lost.cause.kind == "wedged":
+                self._enter(Phase.STOPPING, lost.cause.sentence)
+            await self._launcher.end(child, self._in_a_hurry, lost)
+        if self._beside.fresh is None:
+            self._died(lost)
+            return
+        self._say_last_words(lost)
+        self._note(f"{lost.cause.sentence}; the child that is being started takes over", "warning")
+        self.pulse.promise(self._patience(self._terms), "waiting for llama-server to load")
+        try:
+            new = await self._beside.taken()
+        except Lost as second:
+            self._wish = None
+            self._died(second)
+        else:
+            self._wish = None
+            self._install(new)
+
+    def _died(self, lost: Lost) -> None:
+        """Decide what follows after a child that died unasked."""
+        self._say_last_words(lost)
+        self.last_cause = cause = lost.cause
+        treatment = self._treat(cause)
+        jitter = random.random()  # noqa: S311 - spreads restarts, guards nothing
+        now = time.monotonic()
+        self.life = after_death(self.life, cause, treatment, now, jitter, self._timing.pace)
+        failed = self.life.phase is Phase.FAILED
+        self._note(f"{self.life.phase}: {self.life.reason}", "error" if failed else "warning")
+        if failed:
+            self._traffic.shut(self.life.reason)
+        else:
+            self._traffic.hold(cause.sentence, before=(self.life.retry_at or now) - now)
+
+    def _treat(self, cause: ExitCause) -> Treatment:
+        """Put right what the table says for this cause, as far as that can be done."""
+        if self._proven is not None and self._proven is not self._terms:
+            self._forsake(self._terms)
+            self._terms = self._proven
+            return Treatment.RETRY
+        treatment = TREATMENTS[cause.kind]
+        if treatment is not Treatment.STEP_DOWN:
+            return treatment
+        charge = self._terms.charge
+        step = next_step(
+            charge.launch,
+            self._terms.setting,
+            charge.engine.capabilities,
+            context=charge.context,
+            on_gpu=charge.on_gpu,
+            taken=self._terms.steps,
+        )
+        if step is None:
+            return Treatment.FINAL
+        self._terms = self._proven = self._terms.without(step)
+        self._note(f"memory ran out; from now on: {step}", "warning")
+        self._on_step(self._terms.steps)
+        return Treatment.RETRY
+
+    def _forsake(self, terms: Terms) -> None:
+        """What was tried anew did not come up."""
+        self._unfit.add(terms.setting.speculation)
+        what = (
+            "setting" if self._proven and self._proven.charge is terms.charge else "configuration"
+        )
+        self._note(f"the new {what} did not come up: back to the one before", "warning")
+
+    async def _wind_down(self) -> None:
+        """Asked to stop: let requests that are being answered end, within `Charge.drain`."""
+        child = self._child
+        if child is None:
+            return
+        self._traffic.shut("autospec is stopping")
+        self._enter(Phase.DRAINING, "waiting for requests that are being answered")
+        drain = self.charge.drain
+        self.pulse.promise(drain + self._timing.grace + TURN_SECONDS, "draining")
+        with contextlib.suppress(Lost):
+            ended = self._traffic.emptied(child, drain, everywhere=True)
+            await unless(self._in_a_hurry, ended)
+        self._enter(Phase.STOPPING, "stopping llama-server")
+
+    async def _end_all(self) -> None:
+        """Nothing of ours runs when this returns, however often it is cancelled."""
+        await to_the_end(self._ended())
+
+    async def _ended(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            await self._launcher.end(child, self._in_a_hurry)
+        await self._beside.end()
+
+    # --- planned changes ------------------------------------------------------------------
+
+    def _think(self, child: Child) -> None:
+        """Steer, and see whether something better is to be put in force."""
+        if self._live is not None and child.session is not None:
+            self._live.steer(child.terms.setting, child.session)
+            status = child.session.status()
+            if status.state is State.INERT and not child.refused:
+                child.refused = True
+                reason = explain(status)
+                self._note(f"no live policy: {reason}", "warning")
+                refused = replace(child.terms, setting=self._live.refuse_live(reason))
+                self._wish = _Wish(refused, f"no live policy: {reason}")
+        if self._wish is not None or self._beside.under_way:
+            return
+        better = self._better(child)
+        if better is not None:
+            self._note(f"new setting: {better.reason}")
+            self._wish = _Wish(replace(child.terms, setting=better), better.reason)
+
+    def _better(self, child: Child) -> Setting | None:
+        try:
+            better = self._reconsider(child.terms.setting, child.watch)
         except Exception as error:  # noqa: BLE001 - a failed prediction must not end a server
             _log.debug("%s", self.name, exc_info=True)
-            self._note_once("tuning", f"tuning failed, this setting stays: {error!r}")
+            if "tuning" not in self._said:
+                self._said.add("tuning")
+                self._note(f"tuning failed, this setting stays: {error!r}", "warning")
             return None
-        return None if better is None or better.speculation in self._unfit else better
+        fit = better is not None and better.speculation not in self._unfit
+        return better if fit and better is not None and child.terms.allows(better) else None
 
-    def _close_live(self, death: tuple[ExitCause, Sequence[str]] | None) -> None:
-        session, self._session = self._session, None
-        if session is None:
+    async def _fulfil(self, child: Child, wish: _Wish) -> None:
+        """Carry a planned restart out, or put it off."""
+        if self._beside.under_way or time.monotonic() < wish.not_before:
             return
-        if death is not None and death[0].kind in ("crash", "assertion"):
-            trust.remember_crash(self.charge.engine.identity, session.library, time.time())
-        session.close()
+        why_not = await self._beside.why_not(child, wish.terms)
+        if why_not is None:
+            self._note(
+                f"{wish.reason}: starting the new child beside the one that serves, which is "
+                f"slower meanwhile"
+            )
+            self._beside.start(wish.terms)
+        elif self._traffic.gate is not None or child.watch.idle:
+            await self._in_turn(child, wish, why_not)
 
-    async def _drain(self, server: Server) -> None:
-        """Wait, within `DRAIN_SECONDS`, until no request is being answered."""
-        self._enter(Phase.DRAINING, "waiting for requests that are being answered")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                await self._read(server)
-                while self.watch.busy_now and server.process.returncode is None:
-                    await asyncio.sleep(_DRAIN_POLL)
-                    await self._read(server)
-
-    async def _end(self, server: Server) -> None:
-        """End the child within `STOP_GRACE`, or as soon as somebody is in a hurry."""
-
-        async def hurried() -> None:
-            await self._in_a_hurry.wait()
-            server.kill()
-
-        hurry = asyncio.create_task(hurried())
+    async def _switch(self, old: Child) -> None:
+        """The child beside the old one is ready, or is not to be had."""
+        wish, self._wish = self._wish, None
         try:
-            await to_the_end(server.stop(STOP_GRACE))
+            new = await self._beside.taken()
+        except Lost as lost:
+            self.last_cause = lost.cause
+            self._say_last_words(lost)
+            self._note(f"the new child: {lost.cause.sentence}", "warning")
+            if wish is not None:
+                self._forsake(wish.terms)
+            return
+        self.restarts += 1
+        self._install(new)
+        self._beside.see_off(old)
+
+    async def _in_turn(self, child: Child, wish: _Wish, why: str) -> None:
+        """Empty the old child, end it, and let the new one be started; or put it off."""
+        within = self._timing.yielding
+        self._enter(Phase.DRAINING, f"{wish.reason} (not beside the old child: {why})")
+        self.pulse.promise(within + TURN_SECONDS, "draining")
+        self._traffic.hold(wish.reason, before=within)
+        if await self._traffic.emptied(child, within):
+            await self._part(child, wish.reason)
+            return
+        self._traffic.reopen()
+        wish.pause = min(max(self._timing.again, 2 * wish.pause), self._timing.longest_again)
+        wish.not_before = time.monotonic() + wish.pause
+        self._enter(
+            Phase.READY,
+            f"requests still run after {within:.0f} s; the restart is tried again in "
+            f"{wish.pause:.0f} s",
+        )
+
+    async def _part(self, child: Child, reason: str) -> None:
+        """End an empty child that shall be replaced; `_arrive` goes on from there."""
+        self.restarts += 1
+        self._enter(Phase.STOPPING, reason)
+        self.pulse.promise(self._timing.grace + TURN_SECONDS, "stopping llama-server")
+        self._child = None
+        await to_the_end(self._launcher.end(child, self._in_a_hurry))
+
+    # --- idle -----------------------------------------------------------------------------
+
+    async def _sleep(self, child: Child) -> None:
+        """Unload the model until somebody asks for it."""
+        gate, after = self._traffic.gate, child.terms.charge.idle_unload or 0.0
+        assert gate is not None
+        # The gate shuts before the first pause: whoever comes now waits, and wakes the model.
+        gate.sleep(f"unloaded after {after:.0f} s without a request")
+        self._child = None
+        await to_the_end(self._launcher.end(child, self._in_a_hurry))
+        self._enter(Phase.ASLEEP, gate.reason)
+        self.pulse.rest()
+        knock = asyncio.create_task(gate.wanted())
+        woken = asyncio.create_task(self._woken.wait())
+        try:
+            await asyncio.wait({knock, woken}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            hurry.cancel()
+            knock.cancel()
+            woken.cancel()
 
-    async def _read(self, server: Server) -> None:
-        """Take a reading of slots and counters, each as far as it is to be had."""
-        if (states := await self._asked("/slots", server.slots())) is not None:
-            self.watch.slots(states, time.monotonic())
-            self._check_speculation(server, states)
-        if (counters := await self._asked("/metrics", server.counters())) is not None:
-            self.watch.counters(counters, time.monotonic())
+    # --- small things ---------------------------------------------------------------------
 
-    async def _asked(self, page: str, question: Awaitable[T]) -> T | None:
-        """The answer; None without one, which is said once until there is one again."""
-        try:
-            answer = await question
-        except (httpx.HTTPError, EngineError) as error:
-            self._note_once(page, f"no reading of {page}: {error or type(error).__name__}")
-            return None
-        if page in self._said:
-            self._said.remove(page)
-            self._note(f"{page} can be read again")
-        return answer
+    def _patience(self, terms: Terms) -> float:
+        return terms.charge.load_seconds + HANDSHAKE_SECONDS + TURN_SECONDS
 
-    def _check_speculation(self, server: Server, states: Sequence[SlotState]) -> None:
-        """See that the server really speculates; a fault is shown, the server goes on serving."""
-        wanted, total = self.setting.speculation, self.watch.total
-        if self.fault is not None or not wanted.on:
-            return
-        if any(state.speculative is False for state in states):
-            why = speculation_fault(list(server.tail)) or "the engine's log does not say why"
-            self.fault = f"llama-server serves without speculation: {why}"
-        elif total.predicted > _SILENT_TOKENS and not total.drafts and _drafts_always(wanted):
-            self.fault = f"not one draft in {total.predicted} tokens"
-        if self.fault is not None:
-            self._note(self.fault, "warning")
-
-    def _died(self, cause: ExitCause, tail: Sequence[str] = ()) -> None:
-        for line in list(tail)[-_LAST_WORDS:]:
-            self._note(f"last words: {line}", "warning")
-        proven = self._proven
-        if self.life.phase is Phase.LOADING and proven is not None and proven is not self.setting:
-            self._unfit.add(self.setting.speculation)
-            self._note("the new setting did not come up: back to the one before", "warning")
-            self.setting = proven
-            cause = replace(cause, retry=True)
-        jitter = random.random()  # noqa: S311 - spreads restarts, guards nothing
-        self.life = after_death(self.life, cause, time.monotonic(), jitter)
-        level: Level = "error" if self.life.phase is Phase.FAILED else "warning"
-        self._note(f"{self.life.phase}: {self.life.reason}", level)
+    def _say_last_words(self, lost: Lost) -> None:
+        for line in last_words(lost.tail):
+            self._note(line, "warning")
 
     def _enter(self, phase: Phase, reason: str) -> None:
         self.life = self.life.enter(phase, reason, time.monotonic())
-        if phase is Phase.STOPPED:
+        if phase in (Phase.STOPPED, Phase.FAILED):
             self.pulse.rest()
         else:
             self.pulse.promise(TURN_SECONDS, phase)
         self._note(f"{phase}: {reason}")
 
-    def _note_once(self, what: str, text: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
-            self._note(text, "warning")
-
     def _note(self, text: str, level: Level = "info") -> None:
         self._events.add(text, model=self.name, level=level)
-
-
-def _said(error: Exception) -> str:
-    hint = error.hint if isinstance(error, AutospecError) else None
-    return f"{error} ({hint})" if hint else str(error)
-
-
-def _drafts_always(speculation: Speculation) -> bool:
-    """Whether some drafts must be seen in any text: n-gram types draft only where it repeats."""
-    return any(kind.startswith("draft") for kind in speculation.types)

@@ -27,7 +27,8 @@ from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
 from autospec.daemon.retuning.decide import Decision
 from autospec.daemon.setting import Setting
-from autospec.daemon.supervisor import Charge, Supervisor
+from autospec.daemon.supervisor import Supervisor
+from autospec.daemon.terms import Charge
 from autospec.daemon.tuner import Tuner
 from autospec.engine.find import Engine
 from autospec.engine.launch import PLAIN, Endpoint

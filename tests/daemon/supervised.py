@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import psutil
 
 from autospec.daemon.events import Events
-from autospec.daemon.lifecycle import Phase
+from autospec.daemon.gate import Gate
+from autospec.daemon.ladder import Step
+from autospec.daemon.lifecycle import Pace, Phase
 from autospec.daemon.setting import Setting, plain
-from autospec.daemon.supervisor import Charge, Supervisor
+from autospec.daemon.supervisor import Supervisor
+from autospec.daemon.surroundings import Surroundings
+from autospec.daemon.terms import Charge
+from autospec.daemon.timing import Timing
 from autospec.engine.find import Engine, read_engine
 from autospec.engine.launch import Endpoint, Launch, Speculation
 
@@ -25,6 +31,10 @@ if TYPE_CHECKING:
 
 PLAIN = plain("a test")
 PATIENCE = 30.0
+
+PACE = Pace(first_pause=0.02, longest_pause=0.2, cool_down=3600, longest_cool_down=3600)
+QUICK = Timing(pace=PACE, poll=0.05, glance=0.01)
+"""Pauses as in life, but short."""
 
 
 def drafting(n_max: int, reason: str = "a test") -> Setting:
@@ -42,12 +52,32 @@ def engine_of(fake: FakeEngine) -> Engine:
 
 
 def charge_of(
-    fake: FakeEngine, endpoint: Endpoint, *, load_seconds: float = PATIENCE, slots: int = 1
+    fake: FakeEngine,
+    endpoint: Endpoint,
+    *,
+    load_seconds: float = PATIENCE,
+    slots: int = 1,
+    drain: float = 10.0,
+    idle_unload: float | None = None,
 ) -> Charge:
     models = {"model": fake.folder / "m.gguf", "draft": fake.folder / "d.gguf"}
     launch = Launch("m", **models, context=512, slots=slots)
     env = {"PATH": "/usr/bin:/bin"}
-    return Charge(engine_of(fake), launch, endpoint, env, load_seconds)
+    return Charge(
+        engine_of(fake),
+        launch,
+        endpoint,
+        env,
+        load_seconds,
+        context=512,
+        drain=drain,
+        idle_unload=idle_unload,
+    )
+
+
+def complete(endpoint: Endpoint, **asked: object) -> httpx.Response:
+    url = f"http://127.0.0.1:{endpoint.port}/completion"
+    return httpx.post(url, json={"prompt": "a", **asked}, timeout=30)
 
 
 def wrap(fake: FakeEngine, shell: str) -> Path:
@@ -78,6 +108,10 @@ class Nursery:
         assert self.supervisor.server is not None
         return psutil.Process(self.supervisor.server.pid)
 
+    def children(self) -> list[psutil.Process]:
+        """Every living child of this process, whoever serves."""
+        return [child for child in psutil.Process().children() if not gone(child)]
+
     async def until(self, reached: Phase | Callable[[], Any]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not (self.supervisor.life.phase is reached or (callable(reached) and reached())):
@@ -99,9 +133,25 @@ async def supervised(
     setting: Setting = PLAIN,
     reconsider: Callable[..., Setting | None] = lambda _setting, _watch: None,
     on_line: Callable[[str], None] = lambda _line: None,
+    *,
+    gate: Gate | None = None,
+    timing: Timing = QUICK,
+    around: Surroundings | None = None,
+    on_step: Callable[[Sequence[Step]], None] = lambda _steps: None,
 ) -> AsyncIterator[Nursery]:
     events = Events()
-    nursery = Nursery(Supervisor(charge, setting, events, reconsider, on_line), events)
+    supervisor = Supervisor(
+        charge,
+        setting,
+        events,
+        reconsider,
+        on_line,
+        gate=gate,
+        timing=timing,
+        around=around,
+        on_step=on_step,
+    )
+    nursery = Nursery(supervisor, events)
     try:
         yield nursery
     finally:

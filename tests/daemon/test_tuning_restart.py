@@ -12,7 +12,7 @@ from supervised import Nursery, charge_of, supervised
 
 from autospec.calibration.result import Calibration
 from autospec.config.schema import ModelConfig, RetuneSection
-from autospec.daemon import supervisor, tuner
+from autospec.daemon import tuner
 from autospec.daemon.choose import Model
 from autospec.daemon.lifecycle import Phase
 from autospec.daemon.tuner import Tuner
@@ -47,7 +47,6 @@ def optimistic() -> Calibration:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(tuner, "LOOK_SECONDS", 0.1)
 
 

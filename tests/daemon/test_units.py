@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import autospec
-from autospec.daemon.lifecycle import LONGEST_PAUSE
-from autospec.daemon.supervisor import DRAIN_SECONDS, STOP_GRACE
+from autospec.config.schema import ServerSection
+from autospec.daemon.timing import Timing
 from autospec.errors import ConfigError, EngineError, ModelError
 
 UNITS = Path(autospec.__file__).parent / "systemd"
@@ -42,7 +42,7 @@ def test_systemd_waits_longer_than_draining_takes_and_leaves_the_child_to_autosp
     unit: Path,
 ) -> None:
     told = settings(unit)
-    assert int(told["TimeoutStopSec"].removesuffix("s")) > DRAIN_SECONDS + STOP_GRACE
+    assert int(told["TimeoutStopSec"].removesuffix("s")) > ServerSection().drain + Timing().grace
     assert told["KillMode"] == "mixed"
 
 
@@ -61,7 +61,7 @@ def test_systemd_is_told_and_watches(unit: Path) -> None:
     told = settings(unit)
     assert told["Type"] == "notify"
     assert told["NotifyAccess"] == "main"
-    assert int(told["WatchdogSec"].removesuffix("s")) < LONGEST_PAUSE
+    assert int(told["WatchdogSec"].removesuffix("s")) < Timing().pace.longest_pause
     assert "kill -HUP $MAINPID" in told["ExecReload"]
 
 

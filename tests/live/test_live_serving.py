@@ -16,7 +16,8 @@ from autospec.config.schema import ModelConfig, RetuneSection
 from autospec.daemon.choose import Model
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
-from autospec.daemon.supervisor import Charge, Supervisor
+from autospec.daemon.supervisor import Supervisor
+from autospec.daemon.terms import Charge
 from autospec.daemon.tuner import Tuner
 from autospec.engine.launch import Endpoint, Launch
 from autospec.engine.live import build
