@@ -9,6 +9,7 @@ start to `llama-server.starts.jsonl`. Keys of the script, all optional:
     die_after       exits with `die_code` (default 1; -N: signal N) after so many completions
     die_midway      true: dies in the middle of the completion that `die_after` names
     hang            "completion" (health stays 200), "health" or "slots"
+    deaf            true: completions are taken and never begun; slots stay idle
     wedge_after     after so many completions only /health is answered
     prefill_seconds every prompt takes so long; /slots is answered only between its batches of
                     `batch_seconds` (default: the whole prompt). The processor works, a little
@@ -157,6 +158,8 @@ class Handler(BaseHTTPRequestHandler):
             except (ValueError, TypeError) as error:
                 self.refuse(400, "invalid_request_error", f"parse error: {error}")
                 return
+            if self.state.script.get("deaf"):
+                time.sleep(3600)
             slot = self.state.take_slot()
             try:
                 self.complete(asked, face if self.path.startswith("/v1") else "", slot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -31,6 +32,9 @@ _SILENT_TOKENS = 256
 """Tokens without one draft after which a draft model is said to be silent."""
 
 _REMOTE = "--rpc"
+
+PROBE_AFTER = 20.0
+"""Seconds without any movement after which a request of our own is tried, and that it may take."""
 
 T = TypeVar("T")
 
@@ -168,10 +172,24 @@ class Child:
         busy = in_flight > 0 or self.watch.busy_now > 0
         doubt = progress is None or busy
         pid = self.server.pid
+        silent = progress is not None and not self.watch.busy_now and in_flight > 0
+        if silent and self._liveness.quiet > PROBE_AFTER and await self._knocked():
+            progress = _unknown()
         work = await asyncio.to_thread(self._around.activity, pid) if doubt else None
         seen = Seen(time.monotonic(), progress, busy, work)
         self._liveness = self._liveness.look(seen)
         self._pressures.append(await asyncio.to_thread(self._around.pressure))
+
+    async def _knocked(self) -> bool:
+        """Whether a token comes out: requests are with it, and no slot is at work for them.
+
+        Their clients may read slowly; or the loop behind a healthy face is dead. Only a request
+        tells, which costs a slot its cache, so nothing less doubtful is asked this way.
+        """
+        with contextlib.suppress(httpx.HTTPError, EngineError):
+            await self.server.chat("a", tokens=1, within=PROBE_AFTER)
+            return True
+        return False
 
     def stuck(self, patience: Patience) -> Lost | None:
         """Why it must be replaced although it runs; None while there is hope."""

@@ -64,9 +64,15 @@ class Launcher:
         self._empty = _NO_GPU
 
     async def bring_up(
-        self, terms: Terms, hurry: asyncio.Event, loading: Callable[[], None] = lambda: None
+        self,
+        terms: Terms,
+        hurry: asyncio.Event,
+        loading: Callable[[Terms], None] = lambda _terms: None,
     ) -> Child:
-        """A child that takes requests. Lost when it is not to be had, and it is gone then."""
+        """A child that takes requests. Lost when it is not to be had, and it is gone then.
+
+        `loading` is told of each start, with the terms as far as they could be kept.
+        """
         while True:
             before = await self._memory(terms)
             child = await self._start(terms)
@@ -74,7 +80,7 @@ class Launcher:
             proven = False
             death: Lost | None = None
             try:
-                loading()
+                loading(child.terms)
                 await child.ready()
                 reason = await self._doubt(child)
                 proven = reason is None

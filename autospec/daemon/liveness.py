@@ -1,8 +1,9 @@
 """Is a child stuck? Pure: what was seen in, a verdict out.
 
-`/slots` is answered from the engine's own queue, between two batches: an answer proves that the
-loop turns, and while a long prompt is at work an answer can take as long as one batch does. So a
-missing answer alone says nothing. Two limits are kept, in seconds of the monotonic clock:
+An answer of `/slots` proves little. Builds since August 2026 (llama.cpp pull request 27041) give
+one while a batch is at work; older ones only between two batches, which can take minutes each.
+What counts is whether slots get on, and whether the process works. Two limits are kept, in
+seconds of the monotonic clock:
 
     still     neither did a slot get on, nor was the process seen to work at all
     stuck     the process works, and for so long no slot got on and no answer came
@@ -69,11 +70,16 @@ class Liveness:
         done = seen.activity.since(self.activity)
         return done.fetched > 0 or done.seconds > LEAST_WORK * (seen.now - self.at)
 
+    @property
+    def quiet(self) -> float:
+        """For how long nothing at all has moved."""
+        return self.at - max(self.moved, self.worked)
+
     def verdict(self, patience: Patience) -> str | None:
         """Why the child must be replaced; None while there is hope."""
-        quiet, without = self.at - max(self.moved, self.worked), self.at - self.moved
-        if quiet > patience.still:
-            return f"nothing has moved in it for {quiet:.0f} s"
+        without = self.at - self.moved
+        if self.quiet > patience.still:
+            return f"nothing has moved in it for {self.quiet:.0f} s"
         if without > patience.stuck:
             return f"it works, and has got nowhere for {without:.0f} s"
         return None

@@ -11,46 +11,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from autospec.daemon.beside import Beside
 from autospec.daemon.child import Child, Lost
-from autospec.daemon.events import Events, Level
+from autospec.daemon.chronicle import Chronicle
+from autospec.daemon.course import Course, Wish
+from autospec.daemon.events import Events
 from autospec.daemon.gate import Gate
-from autospec.daemon.ladder import Step, next_step
-from autospec.daemon.launcher import Launcher, LiveOwner, last_words
-from autospec.daemon.lifecycle import Life, Phase, after_death, settled
+from autospec.daemon.ladder import Step
+from autospec.daemon.launcher import Launcher, LiveOwner
+from autospec.daemon.lifecycle import Life, Phase
 from autospec.daemon.orphans import Roster
 from autospec.daemon.pulse import Pulse
 from autospec.daemon.setting import Setting
 from autospec.daemon.surroundings import Surroundings
 from autospec.daemon.terms import Charge, Terms
-from autospec.daemon.timing import TURN_SECONDS, Timing
+from autospec.daemon.timing import Timing
 from autospec.daemon.traffic import Traffic
-from autospec.daemon.treatment import TREATMENTS, Treatment
 from autospec.daemon.watch import Watch
 from autospec.engine.failures import ExitCause
-from autospec.engine.launch import Speculation
 from autospec.engine.live.applier import HANDSHAKE_SECONDS, explain
 from autospec.engine.live.memory import State
 from autospec.engine.server import Server
 from autospec.engine.waiting import to_the_end, unless
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Wish:
-    """A planned restart. `not_before` and `pause` are for the next try."""
-
-    terms: Terms
-    reason: str
-    not_before: float = 0.0
-    pause: float = 0.0
 
 
 class Supervisor:
@@ -77,31 +66,26 @@ class Supervisor:
         around: Surroundings | None = None,
         on_step: Callable[[Sequence[Step]], None] = lambda _steps: None,
     ) -> None:
-        self.life = Life(since=time.monotonic())
-        self.pulse = Pulse(charge.launch.name)
         self.restarts = 0
-        self.last_cause: ExitCause | None = None
-        self._terms = Terms(charge, setting)
-        self._proven: Terms | None = None
-        self._events = events
+        self._course = Course(Terms(charge, setting))
         self._reconsider = reconsider
         self._live = live
         self._timing = timing = timing or Timing()
+        self._record = record = Chronicle(charge.launch.name, events, timing.pace)
         self._on_step = on_step
         around = around or Surroundings()
         self._launcher = Launcher(
             live=live,
             on_line=on_line,
-            note=self._note,
+            note=record.note,
             around=around,
             roster=roster,
             timing=timing,
             gated=gate is not None,
         )
         self._child: Child | None = None
-        self._wish: _Wish | None = None
-        self._unfit: set[Speculation] = set()
-        self._said: set[str] = set()
+        self._carried: Wish | None = None
+        self._tuning_failed = False
         self._asked_to_stop = asyncio.Event()
         self._in_a_hurry = asyncio.Event()
         self._woken = asyncio.Event()
@@ -111,22 +95,35 @@ class Supervisor:
             self._traffic,
             timing,
             around,
-            self._note,
+            record.note,
             self._in_a_hurry,
             self._woken.set,
         )
 
     @property
     def name(self) -> str:
-        return self._terms.charge.launch.name
+        return self._course.terms.charge.launch.name
+
+    @property
+    def life(self) -> Life:
+        return self._record.life
+
+    @property
+    def pulse(self) -> Pulse:
+        return self._record.pulse
+
+    @property
+    def last_cause(self) -> ExitCause | None:
+        """Of what a child died last."""
+        return self._record.last_cause
 
     @property
     def charge(self) -> Charge:
-        return self._terms.charge
+        return self._course.terms.charge
 
     @property
     def setting(self) -> Setting:
-        return self._terms.setting
+        return self._course.terms.setting
 
     @property
     def server(self) -> Server | None:
@@ -150,12 +147,12 @@ class Supervisor:
     @property
     def degraded(self) -> tuple[str, ...]:
         """What the child does without since memory ran out."""
-        return tuple(self._terms.steps)
+        return tuple(self._course.terms.steps)
 
     @property
     def planned(self) -> str | None:
         """Why a planned restart is due or under way; None when none is."""
-        return self._wish.reason if self._wish else None
+        return self._course.wish.reason if self._course.wish else None
 
     def stop(self, *, hurry: bool = False) -> None:
         """Ask for the end: `run` drains and returns. With `hurry` it kills and returns."""
@@ -165,7 +162,7 @@ class Supervisor:
 
     def request_restart(self, reason: str) -> None:
         """Ask for a planned restart with what is in force."""
-        self._ask(_Wish(self._terms, reason))
+        self._ask(self._course.terms, reason)
 
     def apply(
         self, charge: Charge, setting: Setting, reason: str = "the configuration changed"
@@ -173,12 +170,12 @@ class Supervisor:
         """Ask for a planned restart with another charge. If that does not come up, the one
         before is taken again, and it is said."""
         same = charge.launch == self.charge.launch and charge.engine == self.charge.engine
-        self._unfit.clear()
-        self._ask(_Wish(Terms(charge, setting, self._terms.steps if same else ()), reason))
+        self._course.forgive()
+        self._ask(Terms(charge, setting, self._course.terms.steps if same else ()), reason)
 
-    def _ask(self, wish: _Wish) -> None:
-        self._wish = wish
-        self.life = replace(self.life, deaths=(), trips=0)
+    def _ask(self, terms: Terms, reason: str) -> None:
+        self._course.ask(terms, reason)
+        self._record.forgive()
         self._woken.set()
 
     # --- the loop -------------------------------------------------------------------------
@@ -191,19 +188,19 @@ class Supervisor:
             except Exception as error:  # noqa: BLE001 - it must not end the other models as well
                 _log.exception("%s", self.name)
                 self._died(Lost(ExitCause("unknown", f"a fault of autospec: {error!r}")))
-            if self.life.final and self._wish is None:
+            if self.life.final and self._course.wish is None:
                 self.pulse.rest()
                 return
             if self.life.retry_at is not None and not self._asked_to_stop.is_set():
                 pause = self.life.retry_at - time.monotonic()
-                self.pulse.promise(pause + TURN_SECONDS, "waiting before the next start")
+                self._record.promise(pause, "waiting before the next start")
                 await unless(self._asked_to_stop, self._rest(pause))
         self._traffic.shut("autospec is stopping")
-        self._enter(Phase.STOPPED, "asked to stop")
+        self._record.enter(Phase.STOPPED, "asked to stop")
 
     async def _rest(self, seconds: float) -> None:
         """Wait so long, or until somebody asks for something."""
-        if self._wish is None:
+        if self._course.wish is None:
             self._woken.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -233,17 +230,17 @@ class Supervisor:
     async def _turn(self, child: Child) -> None:
         """One look at the child that serves, and what follows from it."""
         self._woken.clear()
-        self.pulse.promise(TURN_SECONDS, "reading and deciding")
+        self._record.promise(0.0, "reading and deciding")
         await child.read(in_flight=self._traffic.in_flight(child))
         if (stuck := child.stuck(self._timing.patience)) is not None:
             raise stuck
-        self.life = settled(self.life, time.monotonic(), self._timing.pace)
+        self._record.settle()
         self._think(child)
         if (fresh := self._beside.fresh) is not None:
             if fresh.done():
                 await self._switch(child)
-        elif self._wish is not None:
-            await self._fulfil(child, self._wish)
+        elif (wish := self._course.wish) is not None:
+            await self._fulfil(child, wish)
         elif self._traffic.dozes(child, self.life.since):
             await self._sleep(child)
         if self._child is child:
@@ -266,23 +263,24 @@ class Supervisor:
 
     async def _arrive(self) -> Child:
         """Bring a child up where there is none. Lost when it is not to be had."""
-        if self._wish is not None:
-            self._terms, self._wish = self._wish.terms, None
-        terms = self._terms
-        self._enter(Phase.STARTING, terms.setting.reason)
+        terms = self._course.begin()
+        self._record.enter(Phase.STARTING, terms.setting.reason)
         self._traffic.hold("the model is loading")
-        self.pulse.promise(self._timing.gpu + TURN_SECONDS, "waiting for the GPU's memory")
+        self._record.promise(self._timing.gpu, "waiting for the GPU's memory")
         await self._launcher.gpus_are_free()
-        self.pulse.promise(self._patience(terms), "waiting for llama-server to load")
-        return await self._launcher.bring_up(
-            terms, self._in_a_hurry, lambda: self._enter(Phase.LOADING, terms.setting.reason)
-        )
+        self._record.promise(self._patience(terms), "waiting for llama-server to load")
+        return await self._launcher.bring_up(terms, self._in_a_hurry, self._loading)
+
+    def _loading(self, terms: Terms) -> None:
+        self._course.terms = terms
+        self._record.enter(Phase.LOADING, terms.setting.reason)
 
     def _install(self, child: Child) -> None:
         """Let requests pass to a child that is ready."""
-        self._child, self._terms, self._proven = child, child.terms, child.terms
+        self._child = child
+        self._course.proved(child.terms)
         self._traffic.open(child)
-        self._enter(Phase.READY, child.terms.setting.reason)
+        self._record.enter(Phase.READY, child.terms.setting.reason)
 
     async def _bereaved(self, lost: Lost) -> None:
         """The child has died, or must: the one that is being started, if any, takes its place."""
@@ -290,70 +288,36 @@ class Supervisor:
         self._traffic.hold(lost.cause.sentence)
         if child is not None:
             if lost.cause.kind == "wedged":
-                self._enter(Phase.STOPPING, lost.cause.sentence)
+                self._record.enter(Phase.STOPPING, lost.cause.sentence)
             await self._launcher.end(child, self._in_a_hurry, lost)
         if self._beside.fresh is None:
             self._died(lost)
             return
-        self._say_last_words(lost)
-        self._note(f"{lost.cause.sentence}; the child that is being started takes over", "warning")
-        self.pulse.promise(self._patience(self._terms), "waiting for llama-server to load")
+        self._record.last_words(lost)
+        self._record.note(
+            f"{lost.cause.sentence}; the child that is being started takes over", "warning"
+        )
+        self._record.promise(self._patience(self._course.terms), "waiting for llama-server to load")
+        self._course.done(self._carried)
         try:
-            new = await self._beside.taken()
+            self._install(await self._beside.taken())
         except Lost as second:
-            self._wish = None
             self._died(second)
-        else:
-            self._wish = None
-            self._install(new)
 
     def _died(self, lost: Lost) -> None:
         """Decide what follows after a child that died unasked."""
-        self._say_last_words(lost)
-        self.last_cause = cause = lost.cause
-        treatment = self._treat(cause)
-        jitter = random.random()  # noqa: S311 - spreads restarts, guards nothing
-        now = time.monotonic()
-        self.life = after_death(self.life, cause, treatment, now, jitter, self._timing.pace)
-        failed = self.life.phase is Phase.FAILED
-        self._note(f"{self.life.phase}: {self.life.reason}", "error" if failed else "warning")
-        if failed:
+        self._record.last_words(lost)
+        treatment, step, said = self._course.treat(lost.cause)
+        if said is not None:
+            self._record.note(said, "warning")
+        if step is not None:
+            self._on_step(self._course.terms.steps)
+        self._record.died(lost.cause, treatment)
+        if self.life.phase is Phase.FAILED:
             self._traffic.shut(self.life.reason)
         else:
-            self._traffic.hold(cause.sentence, before=(self.life.retry_at or now) - now)
-
-    def _treat(self, cause: ExitCause) -> Treatment:
-        """Put right what the table says for this cause, as far as that can be done."""
-        if self._proven is not None and self._proven is not self._terms:
-            self._forsake(self._terms)
-            self._terms = self._proven
-            return Treatment.RETRY
-        treatment = TREATMENTS[cause.kind]
-        if treatment is not Treatment.STEP_DOWN:
-            return treatment
-        charge = self._terms.charge
-        step = next_step(
-            charge.launch,
-            self._terms.setting,
-            charge.engine.capabilities,
-            context=charge.context,
-            on_gpu=charge.on_gpu,
-            taken=self._terms.steps,
-        )
-        if step is None:
-            return Treatment.FINAL
-        self._terms = self._proven = self._terms.without(step)
-        self._note(f"memory ran out; from now on: {step}", "warning")
-        self._on_step(self._terms.steps)
-        return Treatment.RETRY
-
-    def _forsake(self, terms: Terms) -> None:
-        """What was tried anew did not come up."""
-        self._unfit.add(terms.setting.speculation)
-        what = (
-            "setting" if self._proven and self._proven.charge is terms.charge else "configuration"
-        )
-        self._note(f"the new {what} did not come up: back to the one before", "warning")
+            pause = (self.life.retry_at or 0.0) - time.monotonic()
+            self._traffic.hold(lost.cause.sentence, before=pause)
 
     async def _wind_down(self) -> None:
         """Asked to stop: let requests that are being answered end, within `Charge.drain`."""
@@ -361,13 +325,13 @@ class Supervisor:
         if child is None:
             return
         self._traffic.shut("autospec is stopping")
-        self._enter(Phase.DRAINING, "waiting for requests that are being answered")
+        self._record.enter(Phase.DRAINING, "waiting for requests that are being answered")
         drain = self.charge.drain
-        self.pulse.promise(drain + self._timing.grace + TURN_SECONDS, "draining")
+        self._record.promise(drain + self._timing.grace, "draining")
         with contextlib.suppress(Lost):
             ended = self._traffic.emptied(child, drain, everywhere=True)
             await unless(self._in_a_hurry, ended)
-        self._enter(Phase.STOPPING, "stopping llama-server")
+        self._record.enter(Phase.STOPPING, "stopping llama-server")
 
     async def _end_all(self) -> None:
         """Nothing of ours runs when this returns, however often it is cancelled."""
@@ -389,71 +353,71 @@ class Supervisor:
             if status.state is State.INERT and not child.refused:
                 child.refused = True
                 reason = explain(status)
-                self._note(f"no live policy: {reason}", "warning")
+                self._record.note(f"no live policy: {reason}", "warning")
                 refused = replace(child.terms, setting=self._live.refuse_live(reason))
-                self._wish = _Wish(refused, f"no live policy: {reason}")
-        if self._wish is not None or self._beside.under_way:
+                self._course.ask(refused, f"no live policy: {reason}")
+        if self._course.wish is not None or self._beside.under_way:
             return
         better = self._better(child)
         if better is not None:
-            self._note(f"new setting: {better.reason}")
-            self._wish = _Wish(replace(child.terms, setting=better), better.reason)
+            self._record.note(f"new setting: {better.reason}")
+            self._course.ask(replace(child.terms, setting=better), better.reason)
 
     def _better(self, child: Child) -> Setting | None:
         try:
             better = self._reconsider(child.terms.setting, child.watch)
         except Exception as error:  # noqa: BLE001 - a failed prediction must not end a server
             _log.debug("%s", self.name, exc_info=True)
-            if "tuning" not in self._said:
-                self._said.add("tuning")
-                self._note(f"tuning failed, this setting stays: {error!r}", "warning")
+            if not self._tuning_failed:
+                self._tuning_failed = True
+                self._record.note(f"tuning failed, this setting stays: {error!r}", "warning")
             return None
-        fit = better is not None and better.speculation not in self._unfit
-        return better if fit and better is not None and child.terms.allows(better) else None
+        return better if better is not None and self._course.accepts(better) else None
 
-    async def _fulfil(self, child: Child, wish: _Wish) -> None:
+    async def _fulfil(self, child: Child, wish: Wish) -> None:
         """Carry a planned restart out, or put it off."""
         if self._beside.under_way or time.monotonic() < wish.not_before:
             return
         why_not = await self._beside.why_not(child, wish.terms)
         if why_not is None:
-            self._note(
+            self._record.note(
                 f"{wish.reason}: starting the new child beside the one that serves, which is "
                 f"slower meanwhile"
             )
+            self._carried = wish
             self._beside.start(wish.terms)
         elif self._traffic.gate is not None or child.watch.idle:
             await self._in_turn(child, wish, why_not)
 
     async def _switch(self, old: Child) -> None:
         """The child beside the old one is ready, or is not to be had."""
-        wish, self._wish = self._wish, None
+        wish, self._carried = self._carried, None
+        self._course.done(wish)
         try:
             new = await self._beside.taken()
         except Lost as lost:
-            self.last_cause = lost.cause
-            self._say_last_words(lost)
-            self._note(f"the new child: {lost.cause.sentence}", "warning")
+            self._record.last_cause = lost.cause
+            self._record.last_words(lost)
+            self._record.note(f"the new child: {lost.cause.sentence}", "warning")
             if wish is not None:
-                self._forsake(wish.terms)
+                self._record.note(self._course.forsake(wish.terms), "warning")
             return
         self.restarts += 1
         self._install(new)
         self._beside.see_off(old)
 
-    async def _in_turn(self, child: Child, wish: _Wish, why: str) -> None:
+    async def _in_turn(self, child: Child, wish: Wish, why: str) -> None:
         """Empty the old child, end it, and let the new one be started; or put it off."""
         within = self._timing.yielding
-        self._enter(Phase.DRAINING, f"{wish.reason} (not beside the old child: {why})")
-        self.pulse.promise(within + TURN_SECONDS, "draining")
+        self._record.enter(Phase.DRAINING, f"{wish.reason} (not beside the old child: {why})")
+        self._record.promise(within, "draining")
         self._traffic.hold(wish.reason, before=within)
         if await self._traffic.emptied(child, within):
             await self._part(child, wish.reason)
             return
         self._traffic.reopen()
-        wish.pause = min(max(self._timing.again, 2 * wish.pause), self._timing.longest_again)
-        wish.not_before = time.monotonic() + wish.pause
-        self._enter(
+        wish.put_off(time.monotonic(), self._timing.again, self._timing.longest_again)
+        self._record.enter(
             Phase.READY,
             f"requests still run after {within:.0f} s; the restart is tried again in "
             f"{wish.pause:.0f} s",
@@ -462,8 +426,8 @@ class Supervisor:
     async def _part(self, child: Child, reason: str) -> None:
         """End an empty child that shall be replaced; `_arrive` goes on from there."""
         self.restarts += 1
-        self._enter(Phase.STOPPING, reason)
-        self.pulse.promise(self._timing.grace + TURN_SECONDS, "stopping llama-server")
+        self._record.enter(Phase.STOPPING, reason)
+        self._record.promise(self._timing.grace, "stopping llama-server")
         self._child = None
         await to_the_end(self._launcher.end(child, self._in_a_hurry))
 
@@ -471,38 +435,12 @@ class Supervisor:
 
     async def _sleep(self, child: Child) -> None:
         """Unload the model until somebody asks for it."""
-        gate, after = self._traffic.gate, child.terms.charge.idle_unload or 0.0
-        assert gate is not None
         # The gate shuts before the first pause: whoever comes now waits, and wakes the model.
-        gate.sleep(f"unloaded after {after:.0f} s without a request")
+        reason = self._traffic.sleep(child)
         self._child = None
         await to_the_end(self._launcher.end(child, self._in_a_hurry))
-        self._enter(Phase.ASLEEP, gate.reason)
-        self.pulse.rest()
-        knock = asyncio.create_task(gate.wanted())
-        woken = asyncio.create_task(self._woken.wait())
-        try:
-            await asyncio.wait({knock, woken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            knock.cancel()
-            woken.cancel()
-
-    # --- small things ---------------------------------------------------------------------
+        self._record.enter(Phase.ASLEEP, reason)
+        await self._traffic.wanted(self._woken)
 
     def _patience(self, terms: Terms) -> float:
-        return terms.charge.load_seconds + HANDSHAKE_SECONDS + TURN_SECONDS
-
-    def _say_last_words(self, lost: Lost) -> None:
-        for line in last_words(lost.tail):
-            self._note(line, "warning")
-
-    def _enter(self, phase: Phase, reason: str) -> None:
-        self.life = self.life.enter(phase, reason, time.monotonic())
-        if phase in (Phase.STOPPED, Phase.FAILED):
-            self.pulse.rest()
-        else:
-            self.pulse.promise(TURN_SECONDS, phase)
-        self._note(f"{phase}: {reason}")
-
-    def _note(self, text: str, level: Level = "info") -> None:
-        self._events.add(text, model=self.name, level=level)
+        return terms.charge.load_seconds + HANDSHAKE_SECONDS

@@ -73,3 +73,21 @@ class Traffic:
         if gate.waiting or gate.in_flight() or child.watch.busy_now:
             return False
         return time.monotonic() - max(gate.used, since) >= after
+
+    def sleep(self, child: Child) -> str:
+        """Let the next request wake the model; returns why it sleeps."""
+        assert self.gate is not None
+        after = child.terms.charge.idle_unload or 0.0
+        self.gate.sleep(f"unloaded after {after:.0f} s without a request")
+        return self.gate.reason
+
+    async def wanted(self, otherwise: asyncio.Event) -> None:
+        """Until a request asks for the sleeping model, or `otherwise` is set."""
+        assert self.gate is not None
+        knock = asyncio.create_task(self.gate.wanted())
+        other = asyncio.create_task(otherwise.wait())
+        try:
+            await asyncio.wait({knock, other}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            knock.cancel()
+            other.cancel()

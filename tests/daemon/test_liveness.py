@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from supervised import QUICK, charge_of, gone, supervised
 
+from autospec.daemon import child as children
 from autospec.daemon.gate import Gate
 from autospec.daemon.lifecycle import Phase
 from autospec.daemon.liveness import Liveness, Patience, Seen
@@ -162,5 +163,31 @@ def test_a_long_prompt_is_let_work(
             assert (await stream(gate, n_predict=5)).count("data: ") >= 5
             assert len(fake_engine.starts()) == 1
             assert not it.supervisor.life.deaths
+
+    asyncio.run(main())
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_client_that_reads_slowly_is_told_from_a_dead_loop_behind_idle_slots(
+    fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, dead: bool
+):
+    monkeypatch.setattr(children, "PROBE_AFTER", 0.3)
+    gate = Gate("m")
+    fake_engine.script_server(deaf=dead)
+
+    async def main() -> None:
+        async with supervised(charge_of(fake_engine, ENDPOINT), gate=gate, timing=SHORT) as it:
+            await it.until(Phase.READY)
+            child = it.child
+            leave = await gate.enter(30)
+            with gate.passing(leave):
+                if dead:
+                    await it.until(lambda: it.said("llama-server hangs"))
+                    assert gone(child)
+                else:
+                    await asyncio.sleep(3 * SHORT.patience.still)
+                    assert it.child == child
+                    assert not it.supervisor.life.deaths
 
     asyncio.run(main())
