@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from conftest import FakeEngine
 
 PLAIN = plain("a test")
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 PACE = Pace(first_pause=0.02, longest_pause=0.2, cool_down=3600, longest_cool_down=3600)
 QUICK = Timing(pace=PACE, poll=0.05, glance=0.01)

@@ -114,7 +114,7 @@ def test_a_second_stop_hurries(
             await asyncio.sleep(0.1)
             assert not gone(child)
             it.supervisor.stop(hurry=True)
-            await asyncio.wait_for(it.task, 30)
+            await asyncio.wait_for(it.task, 120)
             assert gone(child)
             if request is not None:
                 with pytest.raises(httpx.HTTPError):

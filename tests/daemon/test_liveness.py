@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from conftest import FakeEngine
 
 PATIENCE = Patience(still=60.0, stuck=900.0)
-SHORT = replace(QUICK, grace=0.3, patience=Patience(still=1.0, stuck=3600.0))
+SHORT = replace(QUICK, grace=0.3, patience=Patience(still=2.0, stuck=3600.0))
 ENDPOINT = Endpoint()
 
 
@@ -148,14 +148,14 @@ def test_a_wedge_behind_a_healthy_face_is_found_and_replaced(
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("batch", [3.0, 0.3])
+@pytest.mark.parametrize("batch", [6.0, 0.3])
 def test_a_long_prompt_is_let_work(
     fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, batch: float
 ):
     """Without an answer for far longer than a still child is given, then with some."""
     monkeypatch.setattr(servers, "PROBE_SECONDS", 0.2)
     gate = Gate("m")
-    fake_engine.script_server(prefill_seconds=3.0, batch_seconds=batch)
+    fake_engine.script_server(prefill_seconds=6.0, batch_seconds=batch)
 
     async def main() -> None:
         async with supervised(charge_of(fake_engine, ENDPOINT), gate=gate, timing=SHORT) as it:

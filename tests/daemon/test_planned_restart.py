@@ -220,7 +220,7 @@ def test_a_stop_amid_a_replacement_leaves_nothing(fake_engine: FakeEngine, hurry
             await it.until(lambda: len(fake_engine.starts()) == 2)
             children = it.children()
             it.supervisor.stop(hurry=hurry)
-            await asyncio.wait_for(it.task, 30)
+            await asyncio.wait_for(it.task, 120)
             assert len(children) == 2
             assert all(map(gone, children))
 

@@ -43,7 +43,7 @@ TIMINGS = {
 def test_reads_slots_of_a_real_build():
     assert parse_slots(json.dumps([IDLE, BUSY])) == [
         SlotState(id=0, n_ctx=512, speculative=True, processing=False, depth=None),
-        SlotState(id=1, n_ctx=512, speculative=True, processing=True, depth=28),
+        SlotState(id=1, n_ctx=512, speculative=True, processing=True, depth=28, task=2),
     ]
 
 
