@@ -49,6 +49,8 @@ class Beside:
         """Why none can be started under `terms` beside `child`; None when one can."""
         if self._traffic.gate is None:
             return "both would listen on the same address"
+        if terms.charge.launch.rpc:
+            return "the memory of its workers is not seen from here"
         if child.terms.steps:
             return "memory has run out before"
         loads_draft = terms.setting.speculation.on and not child.terms.setting.speculation.on

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import httpx
@@ -30,8 +30,6 @@ from autospec.hardware.pressure import killed_for_memory
 
 _SILENT_TOKENS = 256
 """Tokens without one draft after which a draft model is said to be silent."""
-
-_REMOTE = "--rpc"
 
 PROBE_AFTER = 20.0
 """Seconds without any movement after which a request of our own is tried, and that it may take."""
@@ -98,7 +96,8 @@ class Child:
         around: Surroundings,
     ) -> Child:
         """OSError, ServeError or EngineError when it cannot be started."""
-        charge, env = terms.charge, terms.charge.env
+        charge = terms.charge
+        env: Mapping[str, str] = {**charge.env, **terms.setting.environment}
         speculation = terms.setting.speculation
         descriptors: tuple[int, ...] = ()
         if session is not None:
@@ -193,7 +192,7 @@ class Child:
 
     def stuck(self, patience: Patience) -> Lost | None:
         """Why it must be replaced although it runs; None while there is hope."""
-        if _REMOTE in self.terms.charge.launch.extra:
+        if self.terms.charge.launch.rpc:
             # The work is done elsewhere: this process may rest for as long as a batch takes.
             patience = Patience(patience.stuck, patience.stuck)
         why = self._liveness.verdict(patience)

@@ -32,6 +32,8 @@ TREATMENTS: Mapping[ExitKind, Treatment] = MappingProxyType(
         "cannot_listen": Treatment.RETRY,
         "device_failed": Treatment.RETRY,
         "assertion": Treatment.RETRY,
+        "worker_lost": Treatment.RETRY,
+        "worker_unfit": Treatment.FINAL,
         "killed": Treatment.RETRY,
         "terminated": Treatment.RETRY,
         "crash": Treatment.RETRY,

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autospec.daemon.lifecycle import Life, Pace, Phase, after_death, settled
-from autospec.daemon.treatment import TREATMENTS
-from autospec.engine.failures import ExitCause
+from autospec.daemon.treatment import TREATMENTS, Treatment
+from autospec.engine.failures import ExitCause, ExitKind
 
 PACE = Pace()
 CRASH = ExitCause("crash", "the engine crashed (SIGSEGV)")
@@ -91,3 +92,11 @@ def test_pauses_grow_within_bounds(gaps: list[float], jitter: float) -> None:
         pauses.append((len(life.deaths), life.retry_at - now))
     assert all(0 < pause <= PACE.longest_pause * 1.25 for _, pause in pauses)
     assert all(b[1] >= a[1] - 1e-6 for a, b in pairwise(pauses) if b[0] >= a[0])
+
+
+def test_every_cause_has_its_treatment() -> None:
+    assert set(TREATMENTS) == set(get_args(ExitKind))
+    final = {kind for kind, treatment in TREATMENTS.items() if treatment is Treatment.FINAL}
+    assert {"bad_flag", "missing_model", "missing_library", "illegal_instruction"} <= final
+    assert TREATMENTS["out_of_memory"] is Treatment.STEP_DOWN
+    assert TREATMENTS["killed"] is Treatment.RETRY
