@@ -177,3 +177,24 @@ def test_a_recorded_benchmark_is_read_as_it_was_measured():
     for (batch, depth), ms in measured.items():
         assert surface.step(batch, depth).value == pytest.approx(ms)
     assert np.median([h.error for h in surface.holdout()]) < 0.1
+
+
+def test_two_batches_are_enough_to_go_on_with_their_slope():
+    surface = CostSurface.from_steps(StepTime(b, 0, 10.0 * b, 0.1, 3) for b in (1, 2))
+    step = surface.step(4)
+    assert step.value == pytest.approx(40.0)
+    assert step.extrapolated
+    assert step.spread >= 20.0
+
+
+@pytest.mark.parametrize(
+    ("batch", "depth", "beyond"),
+    [(10, 512, False), (10, 1024, True), (10, 768, True), (3, 768, False), (10, 0, False)],
+)
+def test_a_depth_that_was_measured_for_small_batches_only_is_not_known_for_large_ones(
+    batch, depth, beyond
+):
+    rows = [(b, 0, 10.0 + b) for b in range(1, 17)]
+    rows += [(b, 512, 12.0 + b) for b in (1, 4, 16)] + [(b, 1024, 14.0 + b) for b in (1, 4)]
+    surface = CostSurface.from_steps(StepTime(b, d, ms, 0.1, 3) for b, d, ms in rows)
+    assert surface.step(batch, depth).extrapolated is beyond
