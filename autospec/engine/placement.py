@@ -27,7 +27,7 @@ PROGRAM = "llama-fit-params"
 _MARGIN_MIB = 1024
 _SECONDS = 120.0
 _CHOSEN_BY_USER = {"--fit", "--gpu-layers", "--tensor-split", "-ts", "--override-tensor"}
-_ANSWER = re.compile(r"^-c \d+( |$)")
+_ANSWER = re.compile(r"^-c [0-9]{1,9}( |$)")
 _FITTED = {"-c", "-ngl", "-ts", "-ot"}
 _HALF_BYTES = 2
 

@@ -20,11 +20,14 @@ from dataclasses import dataclass, field
 
 from autospec.tuning.observations import Round
 
-_CLOCK = re.compile(r"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) ")
-_START = re.compile(r"max possible draft: \d+")
-_CANDIDATE = re.compile(r"draft candidate\s+(\d+), pos\s+(\d+):\s*-?\d+ \(\s*([0-9.]+)\)")
-_DRAFTED = re.compile(r"generate_draft:.*#draft=(\d+)")
-_VERIFIED = re.compile(r"add accepted tokens: .*ids\.size=(\d+), n_draft=(\d+)")
+_CLOCK = re.compile(r"([0-9]{1,9})\.([0-9]{2})\.([0-9]{3})\.([0-9]{3}) ")
+_START = re.compile(r"max possible draft: [0-9]")
+_CANDIDATE = re.compile(
+    r"draft candidate\s+([0-9]{1,9}), pos\s+([0-9]{1,9}):\s*-?[0-9]+ "
+    r"\(\s*([0-9]{1,9}(?:\.[0-9]{1,20})?)\)"
+)
+_DRAFTED = re.compile(r"generate_draft:.*#draft=([0-9]{1,9})\b")
+_VERIFIED = re.compile(r"add accepted tokens: .*ids\.size=([0-9]{1,9}), n_draft=([0-9]{1,9})\b")
 _MOST = 4096
 
 

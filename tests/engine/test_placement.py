@@ -86,6 +86,11 @@ def test_quoted_patterns_stay_one_argument() -> None:
     assert parse_fitted("-c 8 -ngl 9 -ot 'blk\\.(1|2).*=CPU'\n")[-1] == "blk\\.(1|2).*=CPU"
 
 
+def test_a_context_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(EngineOutputError, match="no placement"):
+        parse_fitted(f"-c {'9' * 5000} -ngl 9\n")
+
+
 @given(st.text(max_size=120) | st.text("-c ngltso0123456789'\"\n", max_size=120))
 def test_junk_is_a_placement_or_refused(text: str) -> None:
     try:

@@ -65,3 +65,13 @@ def test_whatever_the_log_says_rounds_make_sense(lines: list[str]) -> None:
         assert 0 <= one.accepted <= one.drafted
         assert all(0 <= p <= 1 for p in one.p)
         assert one.draft_ms is None or one.draft_ms >= 0
+
+
+def test_numbers_that_are_none_drop_their_round_and_nothing_else() -> None:
+    for wrong in ("0.7.48", "9" * 5000, ".", "nan"):
+        broken = [line.replace("0.748", wrong) for line in ROUND]
+        reader = read([*broken, *ROUND])
+        assert len(reader.rounds) == 1
+        assert reader.dropped == 1
+    reader = read([line.replace("n_draft=2", "n_draft=" + "2" * 5000) for line in ROUND])
+    assert reader.rounds == []
