@@ -37,8 +37,11 @@ LONG = {"prompt": "Once upon a time", "n_predict": 100_000, "ignore_eos": True, 
 class Real:
     """A front door with one real child."""
 
-    def __init__(self, base: str, client: aiohttp.ClientSession, server: Server) -> None:
+    def __init__(
+        self, base: str, client: aiohttp.ClientSession, server: Server, gate: Gate
+    ) -> None:
         self.base = base
+        self.gate = gate
         self.client = client
         self.server = server
 
@@ -80,7 +83,7 @@ def real(
             await server.ready(120)
             gate.open(endpoint)
             try:
-                yield Real(f"http://{address}", client, server)
+                yield Real(f"http://{address}", client, server, gate)
             finally:
                 front.hurry()
                 await front.stop()
@@ -146,23 +149,31 @@ def test_whatever_pages_this_build_has_come_through(real: Callable[[Checked], No
     real(check)
 
 
-def test_a_client_that_leaves_frees_the_slot(real: Callable[[Checked], None]) -> None:
+def test_a_client_that_leaves_a_stream_frees_the_slot(real: Callable[[Checked], None]) -> None:
     async def check(door: Real) -> None:
-        for stream in (True, False):
-            request = asyncio.create_task(
-                door.client.post(f"{door.base}/completion", json=LONG | {"stream": stream})
-            )
-            busy = False
-            while not busy:
-                busy = await door.busy()
-            if stream:
-                answer = await request
+        for path in ("/completion", "/v1/completions"):
+            async with door.client.post(door.base + path, json=LONG) as answer:
                 await answer.content.readany()
-                answer.close()
-            else:
-                request.cancel()
-            while busy:
-                busy = await door.busy()
+                assert await door.busy()
+            while await door.busy():
+                assert answer.closed
+            await until(lambda: not door.gate.in_flight())
+
+    real(check)
+
+
+def test_a_client_that_leaves_before_an_answer_is_not_waited_for(
+    real: Callable[[Checked], None],
+) -> None:
+    """The engine itself finishes an answer that is no stream (build 11434), door or no door."""
+
+    async def check(door: Real) -> None:
+        ask = door.client.post(f"{door.base}/completion", json=LONG | {"stream": False})
+        request = asyncio.create_task(ask)
+        while not await door.busy():
+            assert not request.done()
+        request.cancel()
+        await until(lambda: not door.gate.in_flight())
 
     real(check)
 
