@@ -95,7 +95,16 @@ def test_slots_draft_and_are_verified_together():
 
 def test_totals_weigh_phases_by_their_time():
     phases = short("mixture", [0, 1], 100).phases
-    result = Result(phases, (10.0, 30.0), (10.0, 10.0), (10.0, 30.0), (1, 0, 0.0), 0)
+    result = Result(
+        phases,
+        tuned=(10.0, 30.0),
+        static=(10.0, 10.0),
+        best_of_phase=(10.0, 30.0),
+        plain=(5.0, 5.0),
+        triple=(1, 0, 0.0),
+        alarms=0,
+        restarts=0,
+    )
     assert result.total(result.tuned) == pytest.approx(15)
     assert result.ratio == pytest.approx(1.5)
 
