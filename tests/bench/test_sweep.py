@@ -81,6 +81,12 @@ def test_when_time_is_up_what_is_known_decides(until: int) -> None:
     assert found.winner("unheard of") is None
 
 
+def test_a_single_triple_wins() -> None:
+    played = Played()
+    alone = race(played, TRIPLES[:1], ["code"], [], seed=1, time_is_up=lambda: False)
+    assert asyncio.run(alone).winner("code") == TRIPLES[0]
+
+
 def test_rows_without_a_telling_answer_do_not_decide() -> None:
     a, b, c = TRIPLES[:3]
     times: dict[Triple, list[float | None]] = {a: [1.0, 9.0], b: [None, 2.0], c: [0.5, 8.0]}
