@@ -13,12 +13,11 @@ from autospec.bench.journal import key_of
 from autospec.bench.runner import Order
 from autospec.bench.suite import Suite, cells_of, default_depths
 from autospec.bench.workloads import Request, requests_of
-from autospec.calibration.obtain import obtain, stored
+from autospec.calibration.obtain import obtain, settings_of, stored
 from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.run import Progress
 from autospec.calibration.store import model_identity
 from autospec.config.schema import Config
-from autospec.daemon.app import settings_of
 from autospec.engine.find import Engine
 from autospec.errors import UsageError
 from autospec.state.store import Store

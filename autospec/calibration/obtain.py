@@ -10,6 +10,7 @@ from autospec.calibration.prompts import prompts
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress, Settings, calibrate, key_of
 from autospec.calibration.store import load, save
+from autospec.config.schema import Config
 from autospec.errors import CalibrationError
 from autospec.state.store import Store
 
@@ -48,6 +49,18 @@ async def obtain(
     )
     await asyncio.to_thread(save, store, calibration)
     return calibration
+
+
+def settings_of(config: Config, budget: float | None = None) -> Settings:
+    """Calibration settings as the configuration has them; `budget` in seconds overrides."""
+    section = config.calibration
+    return Settings(
+        budget=budget or section.budget,
+        max_draft=section.max_draft,
+        depths=section.depths,
+        passes=section.repeats,
+        rehearse=section.rehearse,
+    )
 
 
 def _key(prepared: Prepared, settings: Settings, hardware: str) -> str:

@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+_PATIENCE = 3600.0
+"""Seconds: what is new may have to be measured before it is in force."""
+
 
 @click.command("reload", short_help="Let the running daemon read its configuration again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
@@ -15,7 +18,8 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """Let the running daemon read its configuration again.
 
     Only models that changed are restarted. A file with faults leaves everything as it is. Exits
-    with 0 when the new configuration is in force, with 1 when it is not, with 6 without a daemon.
+    with 0 when the new configuration is in force, with 2 for a faulty file, with 6 without a
+    daemon.
     """
     ctx.exit(0 if tell({"op": "reload"}, as_json=as_json) else 1)
 
@@ -27,7 +31,7 @@ def tell(request: dict[str, Any], *, as_json: bool) -> bool:
     """
     from autospec.daemon.control import ask
 
-    answer = ask(request)
+    answer = ask(request, patience=_PATIENCE)
     if as_json:
         click.echo(json.dumps(answer, indent=2))
     else:

@@ -46,12 +46,12 @@ def command(
     form = logs.Form(log_format) if log_format else logs.natural_form()
     logs.to_stderr(form, children=log_children)
     if arguments:
-        loaded, origin = config_of_arguments(arguments), "command line"
+        loaded, origin, again = config_of_arguments(arguments), "command line", None
     else:
         path = find_config(config)
-        loaded, origin = load(path), str(path)
+        loaded, origin, again = load(path), str(path), lambda: load(path)
     terminal = None if form is logs.Form.HUMAN else False
     with calibration_bar(Console(stderr=True, force_terminal=terminal)) as on_progress:
-        options = Options(engine, not no_calibrate, on_progress)
+        options = Options(engine, not no_calibrate, on_progress, again)
         with logs.errors_as(form):
             asyncio.run(Daemon(loaded, origin, options).run())

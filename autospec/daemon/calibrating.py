@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autospec.calibration.obtain import obtain, stored
+from autospec.calibration.obtain import obtain, settings_of, stored
 from autospec.calibration.prepare import prepare
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress
 from autospec.config.schema import Config
-from autospec.daemon.app import settings_of
 from autospec.daemon.choose import Model, choose
 from autospec.daemon.setting import Setting
 from autospec.engine.find import find_engine

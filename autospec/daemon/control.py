@@ -92,7 +92,9 @@ async def _listen(path: Path, handler: Handler) -> asyncio.Server:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_SECONDS):
-                answer = await _answer(handler, await reader.readline())
+                line = await reader.readline()
+            answer = await _answer(handler, line)
+            async with asyncio.timeout(_SECONDS):
                 writer.write(answer + b"\n")
                 await writer.drain()
         except (ConnectionError, TimeoutError, ValueError):
@@ -113,21 +115,25 @@ async def _answer(handler: Handler, line: bytes) -> bytes:
         if not isinstance(request, dict):
             raise TypeError("not an object")
         return json.dumps(await handler(request), allow_nan=False).encode()
-    except (ValueError, TypeError, AutospecError, RecursionError) as error:
+    except AutospecError as error:
+        told = {"error": str(error), "hint": error.hint, "exit_code": error.exit_code}
+        return json.dumps(told).encode()
+    except (ValueError, TypeError, RecursionError) as error:
         return json.dumps({"error": str(error)}).encode()
     except Exception as error:  # noqa: BLE001 - whoever asks is told, and the daemon goes on
         _log.exception("no answer to %.100r", line)
         return json.dumps({"error": f"a fault of autospec: {error!r}"}).encode()
 
 
-def ask(request: dict[str, Any]) -> dict[str, Any]:
-    """Send `request` to the running daemon and return its answer.
+def ask(request: dict[str, Any], *, patience: float = _SECONDS) -> dict[str, Any]:
+    """Send `request` to the running daemon and return its answer, which may take `patience` s.
 
-    DaemonNotRunning when nobody listens, AutospecError when the daemon refuses.
+    DaemonNotRunning when nobody listens, AutospecError (with the exit code of what was wrong)
+    when the daemon refuses.
     """
     for path in (socket_path(), _SYSTEM):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_SECONDS)
+            connection.settimeout(patience)
             try:
                 connection.connect(str(path))
             except (FileNotFoundError, ConnectionRefusedError):
@@ -148,11 +154,13 @@ def _exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, A
             received += piece
         answer = json.loads(received)
     except TimeoutError:
-        raise AutospecError(f"the daemon did not answer within {_SECONDS:.0f} s") from None
+        raise AutospecError("the daemon did not answer in time") from None
     except (OSError, ValueError) as error:
         raise AutospecError(f"the daemon's answer was unreadable: {error}") from error
     if not isinstance(answer, dict):
         raise AutospecError("the daemon's answer was unreadable")
     if "error" in answer:
-        raise AutospecError(str(answer["error"]))
+        refusal = AutospecError(str(answer["error"]), hint=answer.get("hint"))
+        refusal.exit_code = int(answer.get("exit_code", refusal.exit_code))
+        raise refusal
     return answer

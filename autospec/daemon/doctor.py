@@ -19,7 +19,7 @@ from typing import Any
 
 from autospec import __version__, paths
 from autospec.calibration import store as calibrations
-from autospec.calibration.obtain import stored
+from autospec.calibration.obtain import settings_of, stored
 from autospec.calibration.prepare import Prepared, prepare
 from autospec.config.check import Report, check
 from autospec.config.load import find_config
@@ -27,7 +27,6 @@ from autospec.config.names import ENVIRONMENT
 from autospec.config.schema import Config
 from autospec.config.values import Address
 from autospec.daemon import engine_findings, findings, steering, unit_findings
-from autospec.daemon.app import settings_of
 from autospec.daemon.control import ask
 from autospec.daemon.findings import Finding, Folder
 from autospec.daemon.retuning.appliers import Applier

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autospec.calibration.obtain import stored
+from autospec.calibration.obtain import settings_of, stored
 from autospec.calibration.prepare import prepare
 from autospec.config.load import find_config, load
 from autospec.daemon import steering
-from autospec.daemon.app import settings_of
 from autospec.daemon.choose import Model
 from autospec.daemon.control import ask
 from autospec.daemon.explaining import wanted

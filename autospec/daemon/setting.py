@@ -37,6 +37,11 @@ class Setting:
     live: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    def same_launch(self, other: Setting) -> bool:
+        """Whether a child under this setting needs no restart for `other`."""
+        mine, theirs = ((one.speculation, one.live, dict(one.environment)) for one in (self, other))
+        return mine == theirs
+
 
 def plain(reason: str, source: Source = "auto", plan: Plan | None = None) -> Setting:
     """Plain decoding, because of `reason`."""

@@ -173,6 +173,16 @@ class Supervisor:
         self._course.forgive()
         self._ask(Terms(charge, setting, self._course.terms.steps if same else ()), reason)
 
+    def adopt(self, charge: Charge, setting: Setting) -> None:
+        """Take over what changed around a child that may stay: it is restarted only where
+        `setting` asks the engine for something else."""
+        child = self._child
+        if child is None or not child.terms.setting.same_launch(setting):
+            self.apply(charge, setting)
+            return
+        child.terms = Terms(charge, setting, child.terms.steps)
+        self._course.proved(child.terms)
+
     def _ask(self, terms: Terms, reason: str) -> None:
         self._course.ask(terms, reason)
         self._record.forgive()

@@ -15,13 +15,12 @@ import tomli_w
 from autospec.bench.arms import default_speculation, serve
 from autospec.bench.asking import Answer, ArmResult, compare, diverged, paired_ratio, summary
 from autospec.bench.stats import Interval
-from autospec.calibration.obtain import obtain, stored
+from autospec.calibration.obtain import obtain, settings_of, stored
 from autospec.calibration.prepare import Prepared, prepare
 from autospec.calibration.prompts import prompts
 from autospec.calibration.result import Calibration
 from autospec.calibration.run import Progress
 from autospec.config.load import parse
-from autospec.daemon.app import settings_of
 from autospec.daemon.choose import Model
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase

@@ -106,7 +106,9 @@ def test_a_second_signal_does_not_wait_for_the_request_under_way(
     served.until("ready")
     child = served.child()
     with socket.create_connection(("127.0.0.1", free_port)) as client:
-        client.sendall(b"POST /completion HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+        client.sendall(
+            b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+        )
         until(lambda: (served.model() or {"live": {}})["live"].get("busy"))
         served.process.send_signal(signal.SIGINT)
         served.until("draining")
@@ -122,6 +124,7 @@ def test_models_have_ports_and_fates_of_their_own(
     text = "".join(
         f'[models.{name}]\nhf = "{name}/{name}"\ncontext = 512\n' for name in ("one", "ill", "two")
     )
+    text = f"front_door = false\n{text}"
     served = serve("--config", str(write(text)), "--no-calibrate", LLAMA_ARG_DRAFT_MAX="16")
     failed = served.until("failed", "ill")
     assert "invalid argument: x" in failed["reason"]
