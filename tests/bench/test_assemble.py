@@ -37,7 +37,7 @@ def subject_of(fake: FakeEngine, tmp_path: Path) -> Subject:
     config = config_of(pair=PAIR | files)
     model = config.models["pair"]
     engine = read_engine(fake.server, "a test")
-    prepared = Prepared(engine, model.launch("pair"), {}, 4096, None, None, ())
+    prepared = Prepared(engine, model.launch("pair"), {}, 4096, None, None, (), on_gpu=False)
     calibration = model_of(DEMO, curves()[DEMO], rounds_of("same_weights"), live=False).calibration
     assert calibration is not None
     return Subject(config, model, prepared, calibration)
