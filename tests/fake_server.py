@@ -22,6 +22,7 @@ start to `llama-server.starts.jsonl`. Keys of the script, all optional:
     token_ms        time of one round of decoding (default 1)
     fail_from       {"flag": F, "code": N, "log": [...]}: dies while loading if given that flag
     context_limit   dies while loading of a lack of memory with a context above it
+    request_limit   dies of a lack of memory at its first completion with a context above it
 """
 
 from __future__ import annotations
@@ -154,9 +155,12 @@ class Handler(BaseHTTPRequestHandler):
             self.refuse(404, "not_found_error", "File Not Found")
         else:
             try:
-                asked = dict(json.loads(raw))
-            except (ValueError, TypeError) as error:
+                asked = json.loads(raw)
+            except ValueError as error:
                 self.refuse(400, "invalid_request_error", f"parse error: {error}")
+                return
+            if not isinstance(asked, dict):
+                self.refuse(400, "invalid_request_error", "no JSON object")
                 return
             if self.state.script.get("deaf"):
                 time.sleep(3600)
@@ -170,6 +174,8 @@ class Handler(BaseHTTPRequestHandler):
         script = self.state.script
         if script.get("hang") == "completion":
             time.sleep(3600)
+        if self.state.options.context > script.get("request_limit", self.state.options.context):
+            leave({"log": ["CUDA error: out of memory"], "code": -signal.SIGABRT})
         self.state.pass_queue()
         self.state.prefill(slot)
         dying = self.state.requests == script.get("die_after")

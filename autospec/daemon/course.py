@@ -49,6 +49,14 @@ class Course:
             self.terms, self.wish = self.wish.terms, None
         return self.terms
 
+    def trying(self, terms: Terms) -> None:
+        """A child is being started under `terms`. On an updated engine nothing has proved itself,
+        and what did not work on the old one may work."""
+        if terms.charge.engine is not self.terms.charge.engine:
+            self._proven = None
+            self._unfit.clear()
+        self.terms = terms
+
     def proved(self, terms: Terms) -> None:
         """A child under `terms` takes requests."""
         self.terms = self._proven = terms

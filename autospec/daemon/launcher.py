@@ -16,7 +16,9 @@ from autospec.daemon.setting import Setting
 from autospec.daemon.surroundings import Surroundings
 from autospec.daemon.terms import Terms
 from autospec.daemon.timing import Timing
+from autospec.engine.arguments import unknown_extra
 from autospec.engine.failures import ExitCause, ExitKind
+from autospec.engine.find import current
 from autospec.engine.launch import Endpoint
 from autospec.engine.live import trust
 from autospec.engine.live.applier import LiveSession, handshake
@@ -71,8 +73,10 @@ class Launcher:
     ) -> Child:
         """A child that takes requests. Lost when it is not to be had, and it is gone then.
 
-        `loading` is told of each start, with the terms as far as they could be kept.
+        `loading` is told of each start, with the terms as far as they could be kept. An engine
+        that was updated meanwhile is asked anew what it can do.
         """
+        terms = await self._renewed(terms)
         while True:
             before = await self._memory(terms)
             child = await self._start(terms)
@@ -95,6 +99,24 @@ class Launcher:
                 child.need = taken(before, await self._memory(terms), child.private_bytes())
                 return child
             terms = self._refused(terms, reason)
+
+    async def _renewed(self, terms: Terms) -> Terms:
+        """`terms` for the engine's files as they are now. Lost where that cannot serve them."""
+        charge = terms.charge
+        try:
+            engine = await asyncio.to_thread(current, charge.engine)
+        except (OSError, EngineError) as error:
+            # Perhaps it is being replaced at this moment.
+            raise Lost(ExitCause("unknown", f"llama-server not started: {_said(error)}")) from error
+        if engine is charge.engine:
+            return terms
+        self._note(f"the engine was updated: {engine.version}")
+        if strange := unknown_extra(engine, charge.launch.extra):
+            first = strange[0]
+            advice = f" ({first.advice})" if first.advice else ""
+            sentence = f"the updated llama-server does not know {first.argument}{advice}"
+            raise Lost(ExitCause("unable", sentence))
+        return replace(terms, charge=replace(charge, engine=engine))
 
     async def _start(self, terms: Terms) -> Child:
         session = None

@@ -282,7 +282,7 @@ class Supervisor:
         return await self._launcher.bring_up(terms, self._in_a_hurry, self._loading)
 
     def _loading(self, terms: Terms) -> None:
-        self._course.terms = terms
+        self._course.trying(terms)
         self._record.enter(Phase.LOADING, terms.setting.reason)
 
     def _install(self, child: Child) -> None:

@@ -48,7 +48,7 @@ def engine_of(fake: FakeEngine) -> Engine:
     """Every fake engine is the same program: it is questioned once."""
     if not _known:
         _known.append(read_engine(fake.server, "a test"))
-    return replace(_known[0], folder=fake.folder, server=fake.server)
+    return replace(_known[0], folder=fake.folder, server=fake.server, stamp=())
 
 
 def charge_of(
