@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served import Served
+from served import PATIENCE, Served
 
 from autospec.daemon.events import Events
 from autospec.daemon.notify import Notifier
@@ -37,11 +37,12 @@ class Systemd:
         lines = self._socket.recv(4096).decode().split("\n")
         return dict(line.split("=", 1) for line in lines)
 
-    def hears(self, name: str) -> str:
-        """Wait for a word of this name, pass over the others, return its value."""
-        while name not in (heard := self.heard()):
-            pass
-        return heard[name]
+    def hears(self, *wanted: str) -> None:
+        """Wait until each of these was said, in any order and among others."""
+        missing, deadline = set(wanted), time.monotonic() + PATIENCE
+        while missing:
+            assert time.monotonic() < deadline, missing
+            missing -= {f"{name}={value}" for name, value in self.heard().items()}
 
     def hears_nothing(self) -> bool:
         self._socket.setblocking(False)
@@ -194,13 +195,9 @@ def test_the_daemon_says_that_it_is_ready_alive_and_stopping_and_its_children_ca
     told = {"NOTIFY_SOCKET": systemd.address, "WATCHDOG_USEC": "60000000"}
     served = Served(tmp_path / "log", *arguments, **told)
     try:
-        assert int(systemd.hears("EXTEND_TIMEOUT_USEC")) > 0
-        assert systemd.hears("READY") == "1"
-        assert systemd.hears("WATCHDOG") == "1"
-        while systemd.hears("STATUS") != "chat ready":
-            pass
+        systemd.hears("READY=1", "WATCHDOG=1", "STATUS=chat ready")
         served.process.send_signal(signal.SIGTERM)
-        assert systemd.hears("STOPPING") == "1"
+        systemd.hears("STOPPING=1")
         assert served.process.wait(60) == 0, served.output
     finally:
         served.clean_up()
