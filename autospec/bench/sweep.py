@@ -87,9 +87,7 @@ async def race(
         if rung == 1:
             anywhere = set().union(*contenders.values()) if contenders else set(triples)
             contenders |= {cell: set(anywhere) for cell in later}
-        open_cells = {
-            cell: some for cell, some in contenders.items() if len(some) > 1 or not row
-        }
+        open_cells = {cell: some for cell, some in contenders.items() if len(some) > 1 or not row}
         if not open_cells:
             break
         if not await _rung(play, found, open_cells, row + rows, order, time_is_up):
