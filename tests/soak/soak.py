@@ -178,7 +178,7 @@ def told(found: dict[str, Any]) -> str:
         verdict = "flat" if one["flat"] else "GREW"
         lines.append(f"  {name:20} {before:.1f} to {after:.1f}{' MiB' * (unit > 1)}: {verdict}")
     lines += [f"  LOST {one}" for one in found["lost"][:20]]
-    return "\n".join([*lines, *found["wrong"]] or ["nothing went wrong"])
+    return "\n".join([*lines, *(found["wrong"] or ["nothing was lost, nothing grew"])])
 
 
 def soak(home: Path, asked: argparse.Namespace) -> dict[str, Any]:
