@@ -25,7 +25,7 @@ FRAGMENTS = (
 MEMORY_A_BYTE = 300
 """Bytes that a parser may hold at its height for one byte of input: deep JSON takes most."""
 MEMORY_AT_REST = 1 << 19
-LONGEST_SENTENCE = 2000
+LONGEST_LINE = 2000
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ def kept_within_bounds(target: Target, text: str) -> object:
                 assert text_shown is None or text_shown.isprintable(), text_shown
         except target.refuses as error:
             sentence = str(error) or type(error).__name__
-            assert len(sentence) <= LONGEST_SENTENCE, len(sentence)
+            longest = max(map(len, sentence.split("\n")))
+            assert longest <= LONGEST_LINE, longest
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
