@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autospec.errors import ConfigError
+from autospec.text import printable
 
 _SHOWN = 60
+_LONGEST_KEY = 200
+_LONGEST_MESSAGE = 1000
 
 
 @dataclass(frozen=True, order=True)
@@ -29,8 +32,10 @@ class Fault:
         aside = [f"expected {self.expected}"] if self.expected else []
         if self.nearest:
             aside.append(f"did you mean {self.nearest}?")
-        where = f"{self.path}:{self.line}: " + (f"{self.key}: " if self.key else "")
-        return where + self.message + (f" ({'; '.join(aside)})" if aside else "")
+        key = f"{_cut(self.key, _LONGEST_KEY)}: " if self.key else ""
+        said = _cut(self.message, _LONGEST_MESSAGE)
+        where = f"{self.path}:{self.line}: {key}"
+        return printable(where + said + (f" ({'; '.join(aside)})" if aside else ""))
 
     def as_json(self) -> dict[str, str | int | None]:
         return {
@@ -61,7 +66,11 @@ def shown(value: object) -> str:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         text = " ".join(str(value).split())
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return _cut(text, _SHOWN)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def kind(value: object) -> str:

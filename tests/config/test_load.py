@@ -499,3 +499,13 @@ def test_an_argument_may_be_any_whole_number() -> None:
         '[models.chat]\nhf = "a/b"\nextra = ["--seed", -9{}]'.format("9" * 400), path=PATH
     )
     assert config.models["chat"].extra[1] == "-9" + "9" * 400
+
+
+def test_what_a_file_says_is_shown_short_and_cannot_act_on_the_terminal() -> None:
+    strange = f'"a\\u001b[2J{"k" * 5000}" = 1'
+    text = f'[server]\nlisten = "{"9" * 5000}:1"\n{strange}\n[models.a]\nhf = "a/b"\n'
+    with pytest.raises(ConfigFaults) as caught:
+        parse(text, path=PATH)
+    lines = str(caught.value).split("\n")
+    assert len(lines) > 1
+    assert all(line.isprintable() and len(line) < 1500 for line in lines)
