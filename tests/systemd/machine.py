@@ -38,7 +38,7 @@ IMAGE = paths.cache() / f"test-machine/{RELEASE}-{_KEY}"
 """Resolved at import, before tests are given caches of their own."""
 
 TOOLS = ("debootstrap", "systemd-nspawn", "unshare", "nsenter", "mount")
-PATIENCE = 60.0
+PATIENCE = 120.0
 AUTOSPEC = "/opt/autospec/bin/autospec"
 PYTHON = Path(sys.base_prefix)
 DEPENDENCIES = Path(sysconfig.get_path("purelib"))
