@@ -148,6 +148,23 @@ def test_the_journal_has_levels(service: Service) -> None:
     assert not any(entry["MESSAGE"].startswith("<") for entry in ours)
 
 
+def test_a_reload_takes_up_what_is_new_and_refuses_what_is_faulty(service: Service) -> None:
+    machine, daemon = service.machine, service.pid
+    machine.write("/etc/autospec/autospec.toml", CONFIG.replace("n_max = 3", "n_max = 2"))
+    machine.run("systemctl", "reload", "autospec")
+    machine.until(
+        lambda: service.status()["models"][0]["setting"]["n_max"] == 2, lambda: service.journal()
+    )
+    service.until_ready()
+    assert service.answer()["timings"]["predicted_n"] == 12
+    machine.write("/etc/autospec/autospec.toml", CONFIG.replace("context", "contxt"))
+    machine.run("systemctl", "reload", "autospec")
+    machine.until(lambda: "not reloaded" in service.journal("-o", "cat"), service.journal)
+    assert service.answer()["timings"]["predicted_n"] == 12
+    assert (service.show("ActiveState"), service.pid) == ("active", daemon)
+    machine.write("/etc/autospec/autospec.toml", CONFIG)
+
+
 def test_frozen_it_is_killed_by_the_watchdog_and_serves_again(service: Service) -> None:
     frozen, before = service.pid, service.processes()
     assert str(frozen) in before
