@@ -39,6 +39,9 @@ IMAGE = paths.cache() / f"test-machine/{RELEASE}-{_KEY}"
 
 TOOLS = ("debootstrap", "systemd-nspawn", "unshare", "nsenter", "mount")
 PATIENCE = 120.0
+"""Seconds. With version 1 of control groups systemd is not always told that a group has become
+empty, and then waits for TimeoutStopSec, twice at worst."""
+
 AUTOSPEC = "/opt/autospec/bin/autospec"
 PYTHON = Path(sys.base_prefix)
 DEPENDENCIES = Path(sysconfig.get_path("purelib"))

@@ -152,9 +152,7 @@ def test_a_reload_takes_up_what_is_new_and_refuses_what_is_faulty(service: Servi
     machine, daemon = service.machine, service.pid
     machine.write("/etc/autospec/autospec.toml", CONFIG.replace("n_max = 3", "n_max = 2"))
     machine.run("systemctl", "reload", "autospec")
-    machine.until(
-        lambda: service.status()["models"][0]["setting"]["n_max"] == 2, lambda: service.journal()
-    )
+    machine.until(lambda: service.status()["models"][0]["setting"]["n_max"] == 2, service.journal)
     service.until_ready()
     assert service.answer()["timings"]["predicted_n"] == 12
     machine.write("/etc/autospec/autospec.toml", CONFIG.replace("context", "contxt"))
