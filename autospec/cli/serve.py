@@ -33,6 +33,10 @@ def command(
 
     ARGUMENTS, after --, are llama-server's own: they replace the configuration file.
     """
+    from autospec.daemon.one_thread import calm_arithmetic
+
+    calm_arithmetic()
+
     import asyncio
 
     from rich.console import Console

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autospec.daemon.retuning import exploring
 from autospec.daemon.retuning.appliers import Applier, applier
 from autospec.daemon.retuning.exploring import Ahead, Budget
@@ -25,8 +28,13 @@ from autospec.engine.live.policy import LivePolicy, at_most, constant
 from autospec.tuning.shared import policy_table
 from autospec.tuning.stopping import Policy
 
+Floats = NDArray[np.float64]
+
 SOLVE_AFTER = 32
 """Rounds after which the belief has moved enough to solve anew."""
+
+MOVED = 0.03
+"""Thresholds are solved anew where survival (absolute) or costs (relative) moved by this much."""
 
 _DEPTHS = (0.0, 1 / 32, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """Depths that thresholds are solved for, as shares of a slot's context."""
@@ -51,13 +59,14 @@ def applier_of(engine: Engine, *, live: bool) -> Applier:
     return applier(engine.capabilities, live=live, refusal=refusal)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solved:
-    """Thresholds to be put in force, the rules by load and depth that they are made from, and
-    where a draft is let go further than these ask for."""
+    """Thresholds, the rules by load and depth that they are made from, what was known then
+    (survival by position, cost factors), and where a draft is let go further than these ask for."""
 
     table: LivePolicy
     policies: Mapping[tuple[int, float], Policy]
+    known: Floats | None = field(default=None, repr=False)
     ahead: Ahead | None = None
 
     def at(self, busy: int, depth: float) -> Policy | None:
@@ -92,14 +101,26 @@ class Room:
         if self.pinned is not None:
             return Solved(constant(self.pinned), {})
         survival = knowledge.survival
-        costs = {
-            (busy, depth): knowledge.costs.at(Basis(depth, busy)).truncated(self.n_max)
+        bases = [
+            Basis(float(depth), busy)
             for busy in range(1, min(self.slots, _MOST_LOADS) + 1)
-            for depth in sorted({float(round(share * self.context)) for share in _DEPTHS})
+            for depth in sorted({round(share * self.context) for share in _DEPTHS})
+        ]
+        known = np.concatenate([survival.survival(), knowledge.costs.factors(bases)])
+        if before is not None and before.policies and _near(known, before.known):
+            return before
+        costs = {
+            (basis.busy, basis.depth): knowledge.costs.at(basis).truncated(self.n_max)
+            for basis in bases
         }
         start = dict(before.policies) if before is not None and before.policies else None
         policies = policy_table(costs, survival, limit_is_free=True, start=start)
-        return Solved(LivePolicy.of(policies, survival, sole=True), policies)
+        return Solved(LivePolicy.of(policies, survival, sole=True), policies, known)
+
+
+def _near(known: Floats, before: Floats | None) -> bool:
+    """Whether too little has moved to change thresholds by anything that counts."""
+    return before is not None and bool(np.max(np.abs(known - before)) < MOVED)
 
 
 @dataclass
@@ -118,9 +139,14 @@ class Steering:
         """Keep the policy alive and take the steps that are complete."""
         session.beat()
         seen = session.rounds()
-        ahead = self.solved.ahead if self.solved else None
+        solved = self.solved
+        ahead = solved.ahead if solved is not None else None
         explored = sum(ahead is not None and ahead.holds(one.depth) for one in seen)
         self.budget = self.budget.after(len(seen), explored)
+        if explored and solved is not None:
+            # Other slots, and other requests, would come through the same depth.
+            self.solved = replace(solved, ahead=None)
+            session.put(solved.table)
         self.rounds += len(seen)
         self._unsolved += len(seen)
         if seen:
@@ -137,12 +163,11 @@ class Steering:
     def put(self, session: LiveSession, solved: Solved, knowledge: Knowledge) -> None:
         """Put thresholds in force, with a place to explore in where the budget allows it."""
         self._unsolved = 0
-        if (ahead := self._explore(solved, knowledge)) is not None:
-            solved = replace(
-                solved, table=exploring.with_exploring(solved.table, ahead), ahead=ahead
-            )
-        self.solved = solved
-        session.put(solved.table)
+        ahead = self._explore(solved, knowledge)
+        self.solved = replace(solved, ahead=ahead)
+        session.put(
+            solved.table if ahead is None else exploring.with_exploring(solved.table, ahead)
+        )
 
     @property
     def present(self) -> Policy | None:

@@ -228,7 +228,7 @@ class _Game:
         zeros = np.zeros(limit + 1)
         return RoundCost(
             plain_ms=self.cost.plain_ms,
-            draft_ms=np.concatenate([[0.0], np.maximum.accumulate(own)]),
+            draft_ms=np.maximum.accumulate(np.concatenate([[0.0], own])),
             verify_ms=np.maximum(verify + shared - worth, LEAST_MS),
             spread_ms=zeros,
             replay_ms=zeros,

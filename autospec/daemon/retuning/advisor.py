@@ -49,6 +49,9 @@ PARTED = 2.0
 ENOUGH_ROUNDS = 50
 """Rounds of real traffic before a choice is made from them."""
 
+LATELY = 128
+"""Rounds after which measurement is set against newer predictions alone."""
+
 KEPT = 10
 """Decisions that are kept to be explained."""
 
@@ -91,7 +94,7 @@ class Advisor:
     knowledge: Knowledge
     moments: Moments = field(default_factory=Moments)
     against_plain: Gate = field(default_factory=Gate)
-    against_prediction: Gate = field(default_factory=Gate)
+    against_prediction: Gate = field(default_factory=lambda: Gate(most=LATELY))
     trials: Trials = field(default_factory=Trials)
     decisions: deque[Record] = field(default_factory=lambda: deque(maxlen=KEPT))
     restarts: list[float] = field(default_factory=list)
@@ -123,7 +126,7 @@ class Advisor:
                 self._count(span, basis, seen.setting)
         if self.knowledge.epoch != epoch:
             self.trials, self.hold_zero = Trials(), False
-            self.against_plain = self.against_prediction = Gate()
+            self._anew()
 
     def think(self, seen: Seen, at: float) -> Decision | None:
         """Decide; None where nothing can be said yet. `at` in seconds since 1970."""
@@ -189,13 +192,17 @@ class Advisor:
             traffic = replace(mixture[0][0], rounds=self.against_plain.rounds)
         return replace(self.model, taught=self.knowledge, traffic=traffic)
 
+    def _anew(self) -> None:
+        """Measure from here on."""
+        self.against_plain, self.against_prediction = Gate(), Gate(most=LATELY)
+
     def _changed(self, setting: Setting) -> None:
         """Another setting came into force."""
         before = self._setting
         if before is not None and before.speculation != setting.speculation:
             self._previous = (_name(before), before)
         self._setting, self.hold_zero = setting, False
-        self.against_plain = self.against_prediction = Gate()
+        self._anew()
         self._leaning = self._wanted = None
         self._parted = False
         self._predicted.clear()
@@ -324,7 +331,7 @@ class Advisor:
             self.trials = self.trials.blamed(standing.in_force.name, regime, trial)
         if decision.action == "live k = 0":
             self.hold_zero = True
-            self.against_plain = self.against_prediction = Gate()
+            self._anew()
         if decision.restarts:
             self.restarts.append(standing.now)
         self.record(decision, at)

@@ -8,9 +8,11 @@ for a slow machine would hide that speculation is slower.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autospec.calibration.result import Calibration
 from autospec.daemon.retuning.steps import Step
@@ -33,6 +35,7 @@ _QUARTILE = 0.6745
 _GRAIN = 32.0
 _ROUNDS_A_STEP = 16
 _MOST_STEPS = 8
+_ENOUGH_STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ class Costs:
         return float(cost.draft_ms[min(step.steps, cost.n_max)] + kept)
 
     def after_steps(self, steps: list[Step]) -> Costs:
-        """With the times of steps that the live library reported."""
+        """With the times of steps that the live library reported, of many those of some."""
+        every = -(-len(steps) // _ENOUGH_STEPS) or 1
         timed = [
             TimedStep(
                 slots=step.busy,
@@ -119,7 +123,7 @@ class Costs:
                 steps=step.steps,
                 draft_ms=step.draft_ms,
             )
-            for step in steps
+            for step in steps[::every]
         ]
         return self._after(timed)
 
@@ -152,6 +156,15 @@ class Costs:
     def with_plain(self, ratio: float, count: float) -> Costs:
         """With plain decoding seen to take `ratio` times what was calibrated, `count` times."""
         return Costs(self.live, self.longest, self.plain.observe(ratio, count))
+
+    def factors(self, bases: Sequence[Basis]) -> NDArray[np.float64]:
+        """What calibrated times of short and long drafts are multiplied by at `bases`."""
+        busy = np.array([float(basis.busy) for basis in bases])
+        depth = np.array([basis.depth for basis in bases])
+        places = [place(busy * batch, depth, busy) for batch in (1.0, 1.0 + self.longest)]
+        verifying, drafting = self.live.verifying, self.live.drafting
+        moved = (verifying.factor(places[0]), verifying.factor(places[1]))
+        return np.concatenate([*moved, drafting.factor(places[0])])
 
     @property
     def changes(self) -> int:

@@ -39,7 +39,7 @@ class Gate:
     """Rounds since the setting came into force, or since something changed.
 
     `tokens` were made; plain decoding would have made `plain`. `total` and `squares` are the sums
-    of x and of x².
+    of x and of x². After `most` rounds it starts anew.
     """
 
     rounds: int = 0
@@ -47,6 +47,7 @@ class Gate:
     plain: float = 0.0
     total: float = 0.0
     squares: float = 0.0
+    most: int = 2 * WITHIN
 
     def step(self, tokens: list[int], plain: float) -> Gate:
         """With one step of all busy slots: what each made, and plain decoding in all of them.
@@ -55,7 +56,7 @@ class Gate:
         """
         if not tokens or not 0.0 < plain < math.inf:
             raise ValueError("a step has slots, and takes time")
-        start = Gate() if self.rounds >= 2 * WITHIN else self
+        start = self._begun()
         x = [made - plain / len(tokens) for made in tokens]
         return Gate(
             start.rounds + len(x),
@@ -63,6 +64,7 @@ class Gate:
             start.plain + plain,
             start.total + sum(x),
             start.squares + sum(one * one for one in x),
+            self.most,
         )
 
     def span(self, seen: Counters, plain: float) -> Gate:
@@ -74,7 +76,7 @@ class Gate:
         rounds = max(0, seen.predicted - seen.accepted)
         if rounds == 0 or plain <= 0.0:
             return self
-        start = Gate() if self.rounds >= 2 * WITHIN else self
+        start = self._begun()
         moment = sum((2 * i + 1) * count for i, count in enumerate(seen.per_position))
         variance = max(0.0, moment / rounds - (seen.accepted / rounds) ** 2)
         mean = (seen.predicted - plain) / rounds
@@ -84,7 +86,11 @@ class Gate:
             start.plain + plain,
             start.total + rounds * mean,
             start.squares + rounds * (variance + mean * mean),
+            self.most,
         )
+
+    def _begun(self) -> Gate:
+        return Gate(most=self.most) if self.rounds >= self.most else self
 
     @property
     def ratio(self) -> float | None:

@@ -7,7 +7,7 @@ weighted by its share of the time at work.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autospec.daemon.retuning.decide import LIVE, PLAIN, Rate
 from autospec.daemon.retuning.knowledge import Knowledge
@@ -17,7 +17,7 @@ from autospec.tuning.cost import RoundCost
 from autospec.tuning.costvector import cost_vector
 from autospec.tuning.plan import Pins
 from autospec.tuning.projection import Scalar, best_scalar, scalar_rate
-from autospec.tuning.shared import best_policy
+from autospec.tuning.shared import best_policy, policy_table
 from autospec.tuning.survival import SurvivalModel
 
 Mixture = Sequence[tuple[Basis, float]]
@@ -31,6 +31,7 @@ class Outlook:
     knowledge: Knowledge
     mixture: Mixture
     survival: SurvivalModel
+    _vectors: dict[int, Rate] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, knowledge: Knowledge, mixture: Mixture) -> Outlook:
@@ -61,7 +62,18 @@ class Outlook:
 
     def vector(self, n_max: int) -> Rate:
         """Thresholds inside the engine, for a child launched with `n_max`."""
-        return self.rate(lambda cost, survival: best_policy(_up_to(cost, n_max), survival).rate)
+        if n_max not in self._vectors:
+            costs = [_up_to(self.knowledge.costs.at(basis), n_max) for basis, _ in self.mixture]
+            found = policy_table(dict(enumerate(costs)), self.survival, limit_is_free=True)
+            value = sum(share * found[index].rate for index, (_, share) in enumerate(self.mixture))
+            worse, better = (
+                value
+                * best_policy(costs[0].shifted(-by), self.survival.shifted(by)).rate
+                / found[0].rate
+                for by in (-1.0, 1.0)
+            )
+            self._vectors[n_max] = Rate(value, worse=worse, better=better)
+        return self._vectors[n_max]
 
     def zero(self) -> Rate:
         return self.rate(lambda cost, _: cost.zero_rate)
