@@ -16,11 +16,14 @@ import pytest
 from hypothesis import settings
 
 from autospec import paths
+from autospec.daemon.one_thread import calm_arithmetic
 from autospec.demo.assets import DemoModels, ensure_models
 from autospec.errors import AutospecError
 
 if TYPE_CHECKING:
     from autospec.engine.find import Engine
+
+calm_arithmetic()
 
 MODELS_FOLDER = paths.cache() / "models"
 """Resolved at import, before `isolated` points the caches elsewhere."""

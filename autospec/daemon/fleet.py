@@ -212,6 +212,7 @@ class Fleet:
         served = self.served.get(name)
         tuner = Tuner(model, config.retune, self._memory, name=name, say=say)
         if served is not None and not served.task.done():
+            tuner.forced = served.mind.tuner.forced
             served.mind.tuner = tuner
             if restart:
                 served.supervisor.apply(charge, tuner.first())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -174,13 +174,14 @@ class Tuner:
             return None
         thought = None
         if self._job is not None and self._job.done():
-            thought, self._job = self._job.result(), None
+            job, self._job = self._job, None
+            thought = job.result()
         elif self._job is None and self._due(current, now):
-            job = self._work(advisor, current, watch, now)
+            work = self._work(advisor, current, watch, now)
             if self._background:
-                self._job = _threads.submit(job)
+                self._job = _threads.submit(work)
             else:
-                thought = job()
+                thought = work()
         return None if thought is None else self._act(advisor, current, thought)
 
     def _by_word(self, current: Setting) -> Setting | None:
@@ -196,9 +197,9 @@ class Tuner:
 
     def _finish(self) -> None:
         """Wait for the thought under way, and drop it."""
-        if self._job is not None:
-            self._job.result()
-            self._job = None
+        job, self._job = self._job, None
+        if job is not None:
+            wait([job])
 
     def _gather(self, watch: Watch, now: float) -> None:
         """Put aside what the watch shows since the last call."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from live_traffic import CONTEXT, EASY, HARD, LONGEST, LiveTraffic
 
+from autospec.config.schema import RetuneSection
 from autospec.daemon.retuning.decide import LIVE
+from autospec.daemon.tuner import Tuner
+from autospec.daemon.watch import Watch
 
 
 def drafted(traffic: LiveTraffic, last: int) -> float:
@@ -110,3 +115,25 @@ def test_off_stops_drafting_with_the_next_round() -> None:
     traffic.tuner.force_plain(False)
     traffic.play(EASY, 60)
     assert traffic.setting.live
+
+
+def test_a_fault_in_a_thought_is_told_once_and_the_next_one_is_thought(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traffic = LiveTraffic()
+    tuner = Tuner(traffic.tuner.model, RetuneSection(), clock=lambda: traffic.now)
+    assert tuner.advisor is not None
+    monkeypatch.setattr(tuner.advisor, "think", lambda *_: 1 / 0)
+    watch = Watch()
+    traffic.now += 60.0
+
+    def ask(times: int) -> None:
+        for _ in range(times):
+            assert tuner.reconsider(traffic.setting, watch) is None
+            time.sleep(0.02)
+
+    with pytest.raises(ZeroDivisionError):
+        ask(500)
+    monkeypatch.undo()
+    traffic.now += 60.0
+    ask(20)
