@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psutil
 import pytest
+from rich.console import Console
 from served import Served, until
 from supervised import gone, wrap
 
 from autospec.cli.app import main
 from autospec.daemon.control import socket_path
 from autospec.ui import logs
+from autospec.ui.watch import Screen
 
 if TYPE_CHECKING:
     from conftest import FakeEngine
@@ -168,6 +172,24 @@ def test_status_tells_what_is_being_measured_and_a_stop_ends_that_too(
     assert served.end(signal.SIGTERM) == 0, served.output
     assert gone(bench)
     assert "Traceback" not in served.output
+
+
+def test_the_watch_screen_draws_what_a_daemon_tells(
+    serve: Serve, write: Callable[[str], Path], fake_engine: FakeEngine
+):
+    text = f"[calibration]\nrehearse = false\n[models.chat]\n{PAIR}"
+    served = serve("--config", str(write(text)))
+    served.until("ready")
+    report = served.status()
+    assert report is not None
+    assert len(report["models"][0]["costs"]["round_ms"]) > 1
+    out = io.StringIO()
+    screen = Screen(report)
+    screen.take(report)
+    Console(file=out, width=80).print(screen.drawn(80, 24, time.time()))
+    assert "chat  ready" in out.getvalue()
+    assert "ms a round by tokens drafted" in out.getvalue()
+    assert "chat ready: 0 of 1 slots busy" in screen.line(time.time())
 
 
 def test_a_calibration_that_fails_does_not_keep_the_model_from_being_served(
