@@ -49,7 +49,7 @@ class Chronicle:
 
     def forgive(self) -> None:
         """Forget deaths: what is tried next is something else."""
-        self.life = replace(self.life, deaths=(), trips=0)
+        self.life = replace(self.life, deaths=(), kills=(), trips=0)
 
     def promise(self, within: float, doing: str) -> None:
         """The owner turns within so many seconds, and a little."""

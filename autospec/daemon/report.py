@@ -30,7 +30,7 @@ def model_report(supervisor: Supervisor, tuner: Tuner) -> dict[str, Any]:
         "pid": supervisor.server.pid if supervisor.server else None,
         "address": _address(supervisor),
         "fault": supervisor.fault,
-        "deaths": len(life.deaths),
+        "deaths": len(life.deaths) + len(life.kills),
         "restarts_for_tuning": supervisor.restarts,
         "setting": _setting(setting),
         "not_live": tuner.why_not_live,

@@ -10,10 +10,12 @@ from autospec.engine.failures import ExitKind
 
 
 class Treatment(StrEnum):
-    """`RETRY`: the same again, after a pause. `STEP_DOWN`: with less. `FINAL`: the same would
-    happen again, so only a change by the user helps."""
+    """`RETRY`: the same again, after a pause. `AT_ONCE`: the engine is not at fault, so a child
+    that served is followed by the next without a pause. `STEP_DOWN`: with less. `FINAL`: the
+    same would happen again, so only a change by the user helps."""
 
     RETRY = "retry"
+    AT_ONCE = "at once"
     STEP_DOWN = "step down"
     FINAL = "final"
 
@@ -34,8 +36,8 @@ TREATMENTS: Mapping[ExitKind, Treatment] = MappingProxyType(
         "assertion": Treatment.RETRY,
         "worker_lost": Treatment.RETRY,
         "worker_unfit": Treatment.FINAL,
-        "killed": Treatment.RETRY,
-        "terminated": Treatment.RETRY,
+        "killed": Treatment.AT_ONCE,
+        "terminated": Treatment.AT_ONCE,
         "crash": Treatment.RETRY,
         "wedged": Treatment.RETRY,
         "unable": Treatment.FINAL,

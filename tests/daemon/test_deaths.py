@@ -197,7 +197,7 @@ def test_the_socket_that_a_killed_child_left_is_no_obstacle(
             await it.until(Phase.READY)
             it.child.kill()
             await it.until(lambda: it.said("ready: ") == 2)
-            assert len(it.supervisor.life.deaths) == 1
+            assert len(it.supervisor.life.kills) == 1
 
     asyncio.run(main())
 

@@ -12,6 +12,7 @@ from autospec.engine.failures import ExitCause, ExitKind
 
 PACE = Pace()
 CRASH = ExitCause("crash", "the engine crashed (SIGSEGV)")
+KILLED = ExitCause("killed", "the engine was killed")
 BAD_FLAG = ExitCause("bad_flag", "the engine refused its command line")
 
 
@@ -31,6 +32,23 @@ def test_a_crash_is_followed_by_a_pause_and_another_try() -> None:
     assert life.phase is Phase.BACKING_OFF
     assert life.retry_at == 100.0 + PACE.first_pause
     assert "SIGSEGV" in life.reason
+
+
+def test_a_child_that_served_and_was_killed_from_outside_is_followed_at_once() -> None:
+    life = Life(Phase.READY)
+    for kill in range(PACE.most_kills):
+        life = die(life, KILLED, 100.0 + kill)
+        assert (life.phase, life.retry_at) == (Phase.BACKING_OFF, 100.0 + kill)
+        life = life.enter(Phase.READY, "back", 100.0 + kill)
+    assert not life.deaths
+    life = die(life, KILLED, 200.0)
+    assert life.retry_at == 200.0 + PACE.first_pause
+
+
+def test_a_kill_while_it_loads_is_a_death_like_any_other() -> None:
+    life = die(Life(Phase.LOADING), KILLED, 100.0)
+    assert life.retry_at == 100.0 + PACE.first_pause
+    assert life.deaths == (100.0,)
 
 
 def test_a_cause_that_would_repeat_itself_is_final_at_once() -> None:
@@ -99,4 +117,4 @@ def test_every_cause_has_its_treatment() -> None:
     final = {kind for kind, treatment in TREATMENTS.items() if treatment is Treatment.FINAL}
     assert {"bad_flag", "missing_model", "missing_library", "illegal_instruction"} <= final
     assert TREATMENTS["out_of_memory"] is Treatment.STEP_DOWN
-    assert TREATMENTS["killed"] is Treatment.RETRY
+    assert TREATMENTS["killed"] is Treatment.AT_ONCE

@@ -83,7 +83,7 @@ def test_a_page_that_cannot_be_read_is_said_once_and_the_child_is_kept(
             assert it.said(f"no reading of {page}") == 1
             assert it.supervisor.life.phase is Phase.READY
             it.child.kill()
-            await it.until(lambda: it.supervisor.life.deaths)
+            await it.until(lambda: it.supervisor.life.kills)
 
     asyncio.run(main())
 
