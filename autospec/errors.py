@@ -10,7 +10,7 @@
     ├── ModelError             4   a model file is unreadable or does not fit its draft
     ├── CalibrationError       5   costs could not be measured
     ├── DaemonNotRunning       6   nobody answers on the control socket
-    └── ServeError             7   a child could not be brought up, or died in a loop
+    └── ServeError             7   no child could be brought up, and another try would not help
 
 The number is the exit code. 130 means interrupted by the user.
 """

@@ -60,6 +60,7 @@ HELP = """\
 --port PORT                             port (default: 8080)
 --api-key-file FNAME                    file with API keys
 --metrics                               enable the metrics endpoint (default: disabled)
+--slot-save-path PATH                   path to save slot kv cache (default: disabled)
 --slots, --no-slots                     expose slot state (default: enabled)
 
 ----- speculative params -----
@@ -151,6 +152,8 @@ class Handler(BaseHTTPRequestHandler):
             self.refuse(401, "authentication_error", "Invalid API Key")
         elif not self.state.ready:
             self.refuse(503, "unavailable_error", "Loading model")
+        elif face.startswith("/slots/") and self.state.options.slot_folder:
+            self.keep(face, json.loads(raw)["filename"])
         elif face not in ("/completion", "/completions", "/chat/completions"):
             self.refuse(404, "not_found_error", "File Not Found")
         else:
@@ -169,6 +172,17 @@ class Handler(BaseHTTPRequestHandler):
                 self.complete(asked, face if self.path.startswith("/v1") else "", slot)
             finally:
                 self.state.give_slot(slot)
+
+    def keep(self, face: str, name: str) -> None:
+        """Save a slot as the number of its tokens, or restore it."""
+        slot = int(face.partition("?")[0].rpartition("/")[2])
+        file = Path(self.state.options.slot_folder) / name
+        if face.endswith("=save"):
+            file.write_text(str(self.state.progress[slot]))
+            self.send(200, {"id_slot": slot, "n_saved": self.state.progress[slot]})
+        else:
+            self.state.progress[slot] = int(file.read_text())
+            self.send(200, {"id_slot": slot, "n_restored": self.state.progress[slot]})
 
     def complete(self, asked: Json, face: str, slot: int) -> None:
         script = self.state.script

@@ -32,6 +32,7 @@ class Options:
         self.types = [t for t in value("--spec-type").split(",") if t not in ("", "none")]
         self.n_max = int(value("--spec-draft-n-max", default="3"))
         self.metrics = "--metrics" in argv
+        self.slot_folder = value("--slot-save-path")
         keys = value("--api-key-file")
         self.keys = Path(keys).read_text().split() if keys else []
 

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import httpx
@@ -54,6 +55,7 @@ class Lost(Exception):
 class Child:
     """Belongs to its owner, who makes it with `start` and ends it with `end`.
 
+    `keeps_slots`: it can save what its slots have read, in a folder that we gave it.
     `generation` is the gate's number for it, 0 before requests pass. `need` is the memory that
     it has taken, known once it is ready.
     """
@@ -66,8 +68,11 @@ class Child:
         session: LiveSession | None,
         note: Note,
         around: Surroundings,
+        *,
+        keeps_slots: bool = False,
     ) -> None:
         self.terms = terms
+        self.keeps_slots = keeps_slots
         self.server = server
         self.endpoint = endpoint
         self.session = session
@@ -94,8 +99,11 @@ class Child:
         on_line: Callable[[str], None],
         note: Note,
         around: Surroundings,
+        slot_folder: Path | None = None,
     ) -> Child:
-        """OSError, ServeError or EngineError when it cannot be started."""
+        """`slot_folder`: where it may save what its slots have read.
+
+        OSError, ServeError or EngineError when it cannot be started."""
         charge = terms.charge
         env: Mapping[str, str] = {**charge.env, **terms.setting.environment}
         speculation = terms.setting.speculation
@@ -104,8 +112,11 @@ class Child:
             env, descriptors = session.environment(env), session.descriptors
             speculation = live_speculation(speculation)
         argv = server_argv(charge.engine, terms.launch, speculation, endpoint)
+        if slot_folder is not None:
+            argv += ["--slot-save-path", str(slot_folder)]
         server = await Server.start(argv, env, endpoint, on_line, descriptors)
-        return cls(terms, server, endpoint, session, note, around)
+        keeps_slots = slot_folder is not None
+        return cls(terms, server, endpoint, session, note, around, keeps_slots=keeps_slots)
 
     async def ready(self) -> None:
         """Wait until it takes requests. Lost when it ends before that, or takes too long."""

@@ -53,7 +53,8 @@ class Gate:
     """The gate of one model. `most_waiting` requests may wait at a time.
 
     `way` and `reason` are for everybody to read; only the owner of the child calls `open`,
-    `hold`, `sleep` and `shut`.
+    `hold`, `sleep` and `shut`. `private_slots`: the child can save slots for its owner's sake
+    alone, and no client may ask it to.
     """
 
     def __init__(self, name: str, *, most_waiting: int = 256) -> None:
@@ -65,6 +66,7 @@ class Gate:
         self.waiting = 0
         self.expected: float | None = None
         self.used = time.monotonic()
+        self.private_slots = False
         self._most_waiting = most_waiting
         self._passed: Counter[int] = Counter()
         self._changed = asyncio.Event()

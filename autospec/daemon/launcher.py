@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from autospec import paths
+from autospec.daemon.caches import Caches
 from autospec.daemon.child import Child, Lost, Note
 from autospec.daemon.orphans import Roster
 from autospec.daemon.replacement import Room, given_back, socket_for, taken
@@ -63,6 +64,7 @@ class Launcher:
         self._gated = gated
         self._number = 0
         self._alive: set[Child] = set()
+        self._caches = Caches(note, timing.saving)
         self._empty = _NO_GPU
 
     async def bring_up(
@@ -96,6 +98,7 @@ class Launcher:
                 if not proven:
                     await self.end(child, hurry, death)
             if reason is None:
+                await self._caches.restore(child)
                 child.need = taken(before, await self._memory(terms), child.private_bytes())
                 return child
             terms = self._refused(terms, reason)
@@ -127,8 +130,9 @@ class Launcher:
                 terms = self._refused(terms, str(error))
         try:
             endpoint = self._endpoint(terms)
+            folder = self._caches.folder(terms) if self._gated else None
             child = await Child.start(
-                terms, endpoint, session, self._on_line, self._note, self._around
+                terms, endpoint, session, self._on_line, self._note, self._around, folder
             )
         except (OSError, AutospecError) as error:
             if session is not None:
@@ -164,6 +168,14 @@ class Launcher:
         assert self._live is not None
         self._note(f"no live policy: {reason}", "warning")
         return replace(terms, setting=self._live.refuse_live(reason))
+
+    async def keep(self, child: Child, following: Terms) -> None:
+        """Keep what an empty child has read for the next one."""
+        await self._caches.save(child, following)
+
+    def close(self) -> None:
+        """No child is left, and none follows."""
+        self._caches.close()
 
     async def end(self, child: Child, hurry: asyncio.Event, death: Lost | None = None) -> None:
         """End a child; `death` tells how it had ended already."""

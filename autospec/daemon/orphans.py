@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from autospec import paths
+from autospec.daemon.caches import remove_left_behind
 from autospec.engine.process import OUR_MARK
 from autospec.engine.tree import Identity, kill_marked, marked
 from autospec.errors import ServeError
@@ -86,6 +87,7 @@ def take_over(folder: Path | None = None) -> tuple[Roster, list[str]]:
             what = "llama-server" if (who.pid, who.started) in known else "a process under it"
             said.append(f"ended {what} (pid {who.pid}) that an earlier autospec left running")
         _remove_sockets(folder, entries)
+    remove_left_behind()
     try:
         return Roster(folder), said
     except OSError as error:

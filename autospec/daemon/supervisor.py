@@ -1,9 +1,6 @@
 """One owner for each model's child: starts it, watches it, brings it back, replaces it, ends it.
 
-A planned replacement cuts no request. Where memory allows two children, the new one is started
-beside the old one, requests switch over, and the old one ends once it is empty. Elsewhere new
-requests wait at the gate while the old child empties; if that takes too long, they go on to the
-old one, and the replacement is tried again later.
+Planned restarts are in `handover`.
 """
 
 from __future__ import annotations
@@ -13,15 +10,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from autospec.daemon.beside import Beside
 from autospec.daemon.child import Child, Lost
 from autospec.daemon.chronicle import Chronicle
-from autospec.daemon.course import Course, Wish
+from autospec.daemon.course import Course
 from autospec.daemon.events import Events
 from autospec.daemon.gate import Gate
+from autospec.daemon.handover import Handover
 from autospec.daemon.ladder import Step
 from autospec.daemon.launcher import Launcher, LiveOwner
 from autospec.daemon.lifecycle import Life, Phase
@@ -34,8 +31,7 @@ from autospec.daemon.timing import Timing
 from autospec.daemon.traffic import Traffic
 from autospec.daemon.watch import Watch
 from autospec.engine.failures import ExitCause
-from autospec.engine.live.applier import HANDSHAKE_SECONDS, explain
-from autospec.engine.live.memory import State
+from autospec.engine.live.applier import HANDSHAKE_SECONDS
 from autospec.engine.server import Server
 from autospec.engine.waiting import to_the_end, unless
 
@@ -66,10 +62,7 @@ class Supervisor:
         around: Surroundings | None = None,
         on_step: Callable[[Sequence[Step]], None] = lambda _steps: None,
     ) -> None:
-        self.restarts = 0
         self._course = Course(Terms(charge, setting))
-        self._reconsider = reconsider
-        self._live = live
         self._timing = timing = timing or Timing()
         self._record = record = Chronicle(charge.launch.name, events, timing.pace)
         self._on_step = on_step
@@ -84,8 +77,6 @@ class Supervisor:
             gated=gate is not None,
         )
         self._child: Child | None = None
-        self._carried: Wish | None = None
-        self._tuning_failed = False
         self._asked_to_stop = asyncio.Event()
         self._in_a_hurry = asyncio.Event()
         self._woken = asyncio.Event()
@@ -98,6 +89,17 @@ class Supervisor:
             record.note,
             self._in_a_hurry,
             self._woken.set,
+        )
+        self._handover = Handover(
+            course=self._course,
+            record=record,
+            launcher=self._launcher,
+            traffic=self._traffic,
+            beside=self._beside,
+            timing=timing,
+            hurry=self._in_a_hurry,
+            reconsider=reconsider,
+            live=live,
         )
 
     @property
@@ -124,6 +126,11 @@ class Supervisor:
     @property
     def setting(self) -> Setting:
         return self._course.terms.setting
+
+    @property
+    def restarts(self) -> int:
+        """How many planned ones there were."""
+        return self._handover.restarts
 
     @property
     def server(self) -> Server | None:
@@ -199,12 +206,14 @@ class Supervisor:
                 _log.exception("%s", self.name)
                 self._died(Lost(ExitCause("unknown", f"a fault of autospec: {error!r}")))
             if self.life.final and self._course.wish is None:
+                self._launcher.close()
                 self.pulse.rest()
                 return
             if self.life.retry_at is not None and not self._asked_to_stop.is_set():
                 pause = self.life.retry_at - time.monotonic()
                 self._record.promise(pause, "waiting before the next start")
                 await unless(self._asked_to_stop, self._rest(pause))
+        self._launcher.close()
         self._traffic.shut("autospec is stopping")
         self._record.enter(Phase.STOPPED, "asked to stop")
 
@@ -245,15 +254,15 @@ class Supervisor:
         if (stuck := child.stuck(self._timing.patience)) is not None:
             raise stuck
         self._record.settle()
-        self._think(child)
-        if (fresh := self._beside.fresh) is not None:
-            if fresh.done():
-                await self._switch(child)
-        elif (wish := self._course.wish) is not None:
-            await self._fulfil(child, wish)
-        elif self._traffic.dozes(child, self.life.since):
+        following = await self._handover.step(child)
+        if following is not child:
+            self._child = None
+            if following is not None:
+                self._install(following)
+                self._beside.see_off(child)
+        elif self._course.wish is None and self._traffic.dozes(child, self.life.since):
             await self._sleep(child)
-        if self._child is child:
+        else:
             await self._pause(child)
 
     async def _pause(self, child: Child) -> None:
@@ -308,9 +317,8 @@ class Supervisor:
             f"{lost.cause.sentence}; the child that is being started takes over", "warning"
         )
         self._record.promise(self._patience(self._course.terms), "waiting for llama-server to load")
-        self._course.done(self._carried)
         try:
-            self._install(await self._beside.taken())
+            self._install(await self._handover.taken_over())
         except Lost as second:
             self._died(second)
 
@@ -352,94 +360,6 @@ class Supervisor:
         if child is not None:
             await self._launcher.end(child, self._in_a_hurry)
         await self._beside.end()
-
-    # --- planned changes ------------------------------------------------------------------
-
-    def _think(self, child: Child) -> None:
-        """Steer, and see whether something better is to be put in force."""
-        if self._live is not None and child.session is not None:
-            self._live.steer(child.terms.setting, child.session)
-            status = child.session.status()
-            if status.state is State.INERT and not child.refused:
-                child.refused = True
-                reason = explain(status)
-                self._record.note(f"no live policy: {reason}", "warning")
-                refused = replace(child.terms, setting=self._live.refuse_live(reason))
-                self._course.ask(refused, f"no live policy: {reason}")
-        if self._course.wish is not None or self._beside.under_way:
-            return
-        better = self._better(child)
-        if better is not None:
-            self._record.note(f"new setting: {better.reason}")
-            self._course.ask(replace(child.terms, setting=better), better.reason)
-
-    def _better(self, child: Child) -> Setting | None:
-        try:
-            better = self._reconsider(child.terms.setting, child.watch)
-        except Exception as error:  # noqa: BLE001 - a failed prediction must not end a server
-            _log.debug("%s", self.name, exc_info=True)
-            if not self._tuning_failed:
-                self._tuning_failed = True
-                self._record.note(f"tuning failed, this setting stays: {error!r}", "warning")
-            return None
-        return better if better is not None and self._course.accepts(better) else None
-
-    async def _fulfil(self, child: Child, wish: Wish) -> None:
-        """Carry a planned restart out, or put it off."""
-        if self._beside.under_way or time.monotonic() < wish.not_before:
-            return
-        why_not = await self._beside.why_not(child, wish.terms)
-        if why_not is None:
-            self._record.note(
-                f"{wish.reason}: starting the new child beside the one that serves, which is "
-                f"slower meanwhile"
-            )
-            self._carried = wish
-            self._beside.start(wish.terms)
-        elif self._traffic.gate is not None or child.watch.idle:
-            await self._in_turn(child, wish, why_not)
-
-    async def _switch(self, old: Child) -> None:
-        """The child beside the old one is ready, or is not to be had."""
-        wish, self._carried = self._carried, None
-        self._course.done(wish)
-        try:
-            new = await self._beside.taken()
-        except Lost as lost:
-            self._record.last_cause = lost.cause
-            self._record.last_words(lost)
-            self._record.note(f"the new child: {lost.cause.sentence}", "warning")
-            if wish is not None:
-                self._record.note(self._course.forsake(wish.terms), "warning")
-            return
-        self.restarts += 1
-        self._install(new)
-        self._beside.see_off(old)
-
-    async def _in_turn(self, child: Child, wish: Wish, why: str) -> None:
-        """Empty the old child, end it, and let the new one be started; or put it off."""
-        within = self._timing.yielding
-        self._record.enter(Phase.DRAINING, f"{wish.reason} (not beside the old child: {why})")
-        self._record.promise(within, "draining")
-        self._traffic.hold(wish.reason, before=within)
-        if await self._traffic.emptied(child, within):
-            await self._part(child, wish.reason)
-            return
-        self._traffic.reopen()
-        wish.put_off(time.monotonic(), self._timing.again, self._timing.longest_again)
-        self._record.enter(
-            Phase.READY,
-            f"requests still run after {within:.0f} s; the restart is tried again in "
-            f"{wish.pause:.0f} s",
-        )
-
-    async def _part(self, child: Child, reason: str) -> None:
-        """End an empty child that shall be replaced; `_arrive` goes on from there."""
-        self.restarts += 1
-        self._record.enter(Phase.STOPPING, reason)
-        self._record.promise(self._timing.grace, "stopping llama-server")
-        self._child = None
-        await to_the_end(self._launcher.end(child, self._in_a_hurry))
 
     # --- idle -----------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ class Timing:
     """Seconds. `poll`: between two readings. `grace`: from SIGTERM to SIGKILL. `yielding`: how
     long new requests wait for a planned restart before they go on to the old child. `again`:
     until that is tried anew, twice as long each time. `gpu`: how long a GPU may take to give
-    memory back. `glance`: between two looks at whether the last request has ended."""
+    memory back. `saving`: how long slots' caches may take to be saved, and to be restored.
+    `glance`: between two looks at whether the last request has ended."""
 
     pace: Pace = field(default_factory=Pace)
     patience: Patience = field(default_factory=Patience)
@@ -26,4 +27,5 @@ class Timing:
     again: float = 60.0
     longest_again: float = 900.0
     gpu: float = 15.0
+    saving: float = 10.0
     glance: float = 0.05

@@ -23,6 +23,7 @@ class Traffic:
         self.load_seconds = child.load_seconds or 0.0
         if self.gate is not None:
             child.generation = self.gate.open(child.endpoint)
+            self.gate.private_slots = child.keeps_slots
 
     def reopen(self) -> None:
         if self.gate is not None:

@@ -176,6 +176,26 @@ class Server:
             raise EngineOutputError("a completion without timings", line=response.text)
         return Completion(response.text, timings)
 
+    async def save_slot(self, slot: int, name: str) -> int:
+        """Write the cache of an idle slot to the file `name` in the folder that the server was
+        given for it; returns how many tokens it holds. Errors as for `slots`."""
+        return await self._slot(slot, "save", name, "n_saved")
+
+    async def restore_slot(self, slot: int, name: str) -> int:
+        """The reverse of `save_slot`, in a server with the same model."""
+        return await self._slot(slot, "restore", name, "n_restored")
+
+    async def _slot(self, slot: int, action: str, name: str, count: str) -> int:
+        path = f"/slots/{slot}?action={action}"
+        response = await self.client.post(path, json={"filename": name}, timeout=None)
+        response.raise_for_status()
+        try:
+            return int(response.json()[count])
+        except (ValueError, LookupError, TypeError) as error:
+            raise EngineOutputError(
+                f"an unreadable answer of {path}", line=response.text
+            ) from error
+
     async def stop(self, grace: float = 10.0) -> int:
         """End it (SIGTERM, after `grace` s SIGKILL) and return its exit status."""
         try:

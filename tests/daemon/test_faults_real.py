@@ -156,6 +156,25 @@ def test_a_planned_restart_under_load_loses_nothing(charge_of: ChargeOf, around:
     asyncio.run(main())
 
 
+def test_a_restart_in_turn_keeps_what_the_slots_have_read(charge_of: ChargeOf):
+    gate = Gate("m")
+    prompt = "one two three four five " * 40
+
+    async def main() -> None:
+        async with supervised(charge_of(), gate=gate, around=CRAMPED) as it:
+            await it.until(Phase.READY)
+            _, first = await ask(gate, prompt=prompt)
+            await it.until(lambda: it.supervisor.watch.idle)
+            it.supervisor.request_restart("a test")
+            await it.until(lambda: it.supervisor.generation == 2)
+            _, again = await ask(gate, prompt=prompt)
+            assert again.json()["content"] == first.json()["content"]
+            assert again.json()["timings"]["cache_n"] > 150
+            assert it.said("need not be read again") == 1
+
+    asyncio.run(main())
+
+
 def test_a_stop_ends_a_request_that_outlasts_the_drain(charge_of: ChargeOf):
     gate = Gate("m")
 

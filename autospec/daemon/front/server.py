@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -197,6 +198,9 @@ class FrontDoor:
         gate = self._models.get(model)
         if gate is None:
             raise UnknownModel(model)
+        if gate.private_slots and request.method == "POST" and "slots" in unquote(path).lower():
+            # The engine's own answer to those who have not asked for it.
+            raise Refused(501, "This server does not support slots action", "not_supported_error")
         try:
             return await self._relay.carry(request, path, gate, body, cors)
         except asyncio.CancelledError:

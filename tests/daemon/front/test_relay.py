@@ -393,3 +393,24 @@ def test_requests_wait_for_a_child_that_is_asleep_and_wake_it(
             assert await request == (200, b"{}")
 
     play(check())
+
+
+def test_a_client_cannot_make_a_child_write_into_the_folder_that_is_its_owners(
+    tmp_path: Path, free_port: int
+) -> None:
+    async def check() -> None:
+        async with open_door(tmp_path, free_port) as door:
+            tail = (
+                b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+            )
+            ways = (b"/slots/0?action=save", b"//slots/0?action=save", b"/%73lots/0?action=erase")
+            door.gates["chat"].private_slots = True
+            for way in ways:
+                assert (
+                    await one_line(door, b"POST " + way + tail) == b"HTTP/1.1 501 Not Implemented"
+                )
+            assert not door.children["chat"].asked
+            door.gates["chat"].private_slots = False
+            assert await one_line(door, b"POST " + ways[0] + tail) == b"HTTP/1.1 200 OK"
+
+    play(check())
