@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from autospec.engine.activity import Activity
 
-LEAST_WORK = 0.02
+LEAST_WORK = 0.05
 """Share of one processor under which a process is not at work: our own questions cost less."""
 
 

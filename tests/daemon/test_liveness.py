@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from conftest import FakeEngine
 
 PATIENCE = Patience(still=60.0, stuck=900.0)
-SHORT = replace(QUICK, grace=0.3, patience=Patience(still=2.0, stuck=3600.0))
+SHORT = replace(QUICK, grace=0.3, poll=0.3, patience=Patience(still=2.0, stuck=3600.0))
 ENDPOINT = Endpoint()
 
 
@@ -184,7 +184,7 @@ def test_a_client_that_reads_slowly_is_told_from_a_dead_loop_behind_idle_slots(
             with gate.passing(leave):
                 if dead:
                     await it.until(lambda: it.said("llama-server hangs"))
-                    assert gone(child)
+                    await it.until(lambda: gone(child))
                 else:
                     await asyncio.sleep(3 * SHORT.patience.still)
                     assert it.child == child
