@@ -1,8 +1,10 @@
 """What the slots of a child have read, kept over a planned restart.
 
 A prompt that is read again costs seconds to minutes; its cache is written and read in a fraction
-of one. The engine saves the target's cache alone: a draft reads its part anew. The files hold
-what clients wrote, so they lie in a private folder for as long as the restart takes.
+of one. The engine saves the target's cache alone, and a draft model does not read its own part
+anew: seen on build 11434, 17 of 84 drafted tokens were accepted after a restore, 26 of 26 without.
+So caches are kept only for a child that loads no draft. The files hold what clients wrote; they
+lie in a private folder for as long as the restart takes.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ class Caches:
         """Keep what an empty child has read for one under `following`, if that can use it."""
         terms = child.terms
         same = terms.launch == following.launch and terms.charge.engine == following.charge.engine
-        if not child.keeps_slots or not same or not self._fits(child):
+        drafts = any(kind.startswith("draft") for kind in following.setting.speculation.types)
+        if not child.keeps_slots or not same or drafts or not self._fits(child):
             return
         kept: list[_Kept] = []
         with contextlib.suppress(TimeoutError, httpx.HTTPError, EngineError):

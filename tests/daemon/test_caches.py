@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from autospec.daemon.caches import remove_left_behind
 from autospec.daemon.gate import Gate
 from autospec.daemon.lifecycle import Phase
 from autospec.daemon.replacement import Room
+from autospec.daemon.setting import Setting
 from autospec.daemon.surroundings import Surroundings
 from autospec.daemon.terms import Charge
 from autospec.engine.launch import Endpoint
@@ -37,11 +39,11 @@ def test_a_restart_for_a_setting_keeps_them_and_leaves_no_file(fake_engine: Fake
 
     async def main() -> None:
         charge = charge_of(fake_engine, ENDPOINT, slots=2)
-        async with supervised(charge, gate=gate, around=CRAMPED) as it:
+        async with supervised(charge, drafting(3), gate=gate, around=CRAMPED) as it:
             await it.until(Phase.READY)
             await ask(gate, n_predict=100)
             assert gate.private_slots
-            it.supervisor.apply(charge, drafting(3))
+            it.supervisor.apply(charge, PLAIN)
             await it.until(lambda: it.supervisor.generation == 2)
             assert it.said("100 tokens in 1 of 1 slots need not be read again") == 1
             (folder,) = paths.cache().glob("slots-*")
@@ -53,11 +55,18 @@ def test_a_restart_for_a_setting_keeps_them_and_leaves_no_file(fake_engine: Fake
     asyncio.run(main())
 
 
-def another_model(charge: Charge) -> Charge:
+def another_context(charge: Charge) -> Charge:
     return replace(charge, launch=replace(charge.launch, context=2048), context=2048)
 
 
-def test_what_another_launch_could_not_use_is_not_kept(fake_engine: FakeEngine):
+@pytest.mark.parametrize(
+    ("changed", "setting"),
+    [(another_context, PLAIN), (lambda charge: charge, drafting(3))],
+    ids=["another context", "a draft, which would draft blindly"],
+)
+def test_what_the_next_child_could_not_use_well_is_not_kept(
+    fake_engine: FakeEngine, changed: Callable[[Charge], Charge], setting: Setting
+):
     gate = Gate("m")
 
     async def main() -> None:
@@ -65,7 +74,7 @@ def test_what_another_launch_could_not_use_is_not_kept(fake_engine: FakeEngine):
         async with supervised(charge, gate=gate, around=CRAMPED) as it:
             await it.until(Phase.READY)
             await ask(gate, n_predict=100)
-            it.supervisor.apply(another_model(charge), PLAIN)
+            it.supervisor.apply(changed(charge), setting)
             await it.until(lambda: it.supervisor.generation == 2)
             assert not it.said("need not be read again")
 

@@ -163,11 +163,11 @@ def test_a_restart_in_turn_keeps_what_the_slots_have_read(charge_of: ChargeOf):
     async def main() -> None:
         async with supervised(charge_of(), gate=gate, around=CRAMPED) as it:
             await it.until(Phase.READY)
-            _, first = await ask(gate, prompt=prompt)
+            _, first = await ask(gate, prompt=prompt, temperature=0)
             await it.until(lambda: it.supervisor.watch.idle)
             it.supervisor.request_restart("a test")
             await it.until(lambda: it.supervisor.generation == 2)
-            _, again = await ask(gate, prompt=prompt)
+            _, again = await ask(gate, prompt=prompt, temperature=0)
             assert again.json()["content"] == first.json()["content"]
             assert again.json()["timings"]["cache_n"] > 150
             assert it.said("need not be read again") == 1
