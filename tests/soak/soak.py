@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +50,10 @@ SIGNALS = {
     "frozen": signal.SIGSTOP,
 }
 PLANNED = "planned restart"
+
+MOST_DEATHS, WINDOW = 4, 600.0
+"""At so many deaths within so many seconds the daemon still goes on; with more it pauses a model
+that keeps dying, as it should."""
 
 
 @dataclass
@@ -89,10 +93,15 @@ class Soak:
         """One fault after the other, each when the last one is over."""
         n_max = 4
         order: list[str] = []
+        deaths: deque[float] = deque(maxlen=MOST_DEATHS)
         while True:
             await asyncio.sleep(self.random.uniform(*between))
             order = order or self.random.sample(self.kinds, len(self.kinds))
             kind = order.pop()
+            if kind != PLANNED:
+                if len(deaths) == MOST_DEATHS and time.monotonic() - deaths[0] < WINDOW:
+                    continue
+                deaths.append(time.monotonic())
             pid = (await self.ready(RECOVERY_SECONDS))["pid"]
             began = time.monotonic()
             if kind == PLANNED:
