@@ -16,6 +16,7 @@ from autospec.daemon import steering
 from autospec.daemon.choose import Model, cost_of
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
+from autospec.daemon.retuning.knowledge import Knowledge
 from autospec.daemon.setting import Basis, Setting
 from autospec.daemon.supervisor import Supervisor
 from autospec.daemon.terms import Charge
@@ -44,7 +45,8 @@ class TunedArm:
         self._subject = subject
         self._live = live
         context, calibration = subject.prepared.context, subject.calibration
-        model = Model(subject.model, context, calibration, live=live)
+        able = subject.prepared.engine.capabilities
+        model = Model(subject.model, context, calibration, able, live=live)
         self._tuner = Tuner(model, subject.config.retune)
         self._listener = _Listener(self._tuner)
         self._setting: Setting | None = None
@@ -104,6 +106,10 @@ class TunedArm:
             "rounds": self._listener.take(),
         }
 
+    async def explain(self) -> dict[str, Any]:
+        """Why it runs as it does (see `autospec explain`)."""
+        return await self._tuner.explain(self._supervisor.setting if self._supervisor else None)
+
     async def stop(self) -> None:
         supervisor, owner = self._supervisor, self._owner
         self._supervisor, self._owner = None, None
@@ -122,7 +128,7 @@ class _Listener:
         self._reader: RoundReader | None = None
         self._heard: list[dict[str, Any]] = []
         self._costs: dict[tuple[int, int], RoundCost] = {}
-        self._costs_of: Model | None = None
+        self._costs_of: Knowledge | None = None
 
     def refuse_live(self, reason: str) -> Setting:
         return self._tuner.refuse_live(reason)
@@ -165,9 +171,9 @@ class _Listener:
 
     def _cost(self, one: LiveRound) -> RoundCost:
         """What the tuner reckons with, at the depth and load of the round."""
-        depth, model = one.depth // _DEPTH_STEP * _DEPTH_STEP, self._tuner.model
-        if model is not self._costs_of:
-            self._costs_of, self._costs = model, {}
+        depth, model = one.depth // _DEPTH_STEP * _DEPTH_STEP, self._tuner.known
+        if model.taught is not self._costs_of:
+            self._costs_of, self._costs = model.taught, {}
         key = (depth, one.busy)
         if key not in self._costs:
             self._costs[key] = cost_of(model, Basis(depth, one.busy))

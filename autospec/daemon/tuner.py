@@ -108,7 +108,7 @@ class Tuner:
         if self.forced:
             self._forced = self._forced or plain("you asked for plain decoding", "pinned")
             return self._forced
-        setting = choose(self._known(), self.by)
+        setting = choose(self.known, self.by)
         if self.advisor is not None and (why := self.advisor.bars(setting)) is not None:
             return replace(plain(why, plan=setting.plan), basis=setting.basis)
         return setting
@@ -121,7 +121,7 @@ class Tuner:
         """`explain`, within the call."""
         return explain(
             self.name,
-            self._known(),
+            self.known,
             setting or self.first(),
             self.advisor,
             not_live=self.why_not_live,
@@ -147,7 +147,7 @@ class Tuner:
         """The setting for a child that cannot be steered; `why_not_live` keeps the reason."""
         self._finish()
         self.why_not_live = reason
-        self.model = replace(self._known(), live=False)
+        self.model = replace(self.known, live=False)
         self.by = applier(self.model.able, live=True, refusal=reason)
         self._session = None
         if self.advisor is not None:
@@ -192,7 +192,9 @@ class Tuner:
         wanted = self.first()
         return wanted if wanted.speculation.on else None
 
-    def _known(self) -> Model:
+    @property
+    def known(self) -> Model:
+        """The model with all that its traffic has taught so far."""
         return self.model if self.advisor is None else self.advisor.current()
 
     def _finish(self) -> None:
