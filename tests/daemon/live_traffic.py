@@ -53,18 +53,20 @@ def calibration() -> Calibration:
 
 @dataclass(frozen=True)
 class Text:
-    """A token for which the draft reports p is accepted with chance `floor` + (1 − floor)·p."""
+    """A token for which the draft reports p is accepted with chance `worth`·p."""
 
     sure: float
-    floor: float = 0.0
+    worth: float = 1.0
 
     def draw(self, random: np.random.Generator) -> tuple[float, bool]:
         p = float(np.clip(random.beta(4.0 * self.sure, 4.0 * (1.0 - self.sure)), 0.01, 0.99))
-        return p, bool(random.random() < self.floor + (1.0 - self.floor) * p)
+        return p, bool(random.random() < self.worth * p)
 
 
 EASY = Text(0.92)
 HARD = Text(0.35)
+LYING = Text(0.92, worth=0.35)
+"""The draft is as sure of itself as of easy text, and wrong."""
 
 
 def rehearsal() -> tuple[Round, ...]:

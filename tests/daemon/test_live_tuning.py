@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from live_traffic import CONTEXT, EASY, HARD, LONGEST, LiveTraffic
+from live_traffic import CONTEXT, EASY, HARD, LONGEST, LYING, LiveTraffic
 
 from autospec.config.schema import RetuneSection
 from autospec.daemon.retuning.decide import LIVE
@@ -34,6 +34,19 @@ def test_drafts_follow_the_text_within_a_hundred_rounds() -> None:
     assert easy > 1.8 * hard
     assert again > 0.75 * easy
     assert len(traffic.settings) == 1
+
+
+def test_half_of_what_a_change_of_text_costs_is_won_back_within_fifty_rounds() -> None:
+    """The draft is as sure of itself as before, and wrong: only the verdicts tell."""
+    traffic = LiveTraffic()
+    traffic.play(EASY, 400)
+    at_once = traffic.play(LYING, 25)
+    reacting = traffic.play(LYING, 75)
+    settled = traffic.play(LYING, 200)
+    assert reacting >= at_once + (settled - at_once) / 2
+    assert len(traffic.settings) == 1
+    traffic.play(EASY, 60)
+    assert traffic.play(EASY, 60) > 2.0 * settled
 
 
 def test_drafts_become_shorter_as_slots_join_without_a_restart() -> None:

@@ -86,7 +86,8 @@ class Record:
 
 @dataclass
 class Advisor:
-    """`told` are sentences for the user that have not been fetched yet."""
+    """`told` are sentences for the user that have not been fetched yet. `against_plain` judges the
+    setting in force; `lately` has the same for its last rounds alone."""
 
     model: Model
     rules: RetuneSection
@@ -94,6 +95,7 @@ class Advisor:
     knowledge: Knowledge
     moments: Moments = field(default_factory=Moments)
     against_plain: Gate = field(default_factory=Gate)
+    lately: Gate = field(default_factory=lambda: Gate(most=LATELY))
     against_prediction: Gate = field(default_factory=lambda: Gate(most=LATELY))
     trials: Trials = field(default_factory=Trials)
     decisions: deque[Record] = field(default_factory=lambda: deque(maxlen=KEPT))
@@ -194,7 +196,8 @@ class Advisor:
 
     def _anew(self) -> None:
         """Measure from here on."""
-        self.against_plain, self.against_prediction = Gate(), Gate(most=LATELY)
+        self.against_plain = Gate()
+        self.lately = self.against_prediction = Gate(most=LATELY)
 
     def _changed(self, setting: Setting) -> None:
         """Another setting came into force."""
@@ -215,6 +218,7 @@ class Advisor:
             return
         plain_tokens = costs.at(basis).plain_rate * ms / 1000.0
         self.against_plain = self.against_plain.step(step.tokens, plain_tokens)
+        self.lately = self.lately.step(step.tokens, plain_tokens)
         predicted = self._expected(basis) * ms / 1000.0
         self.against_prediction = self.against_prediction.step(step.tokens, predicted)
 
@@ -234,6 +238,7 @@ class Advisor:
             alone = span.predicted_seconds / basis.busy
             plain_rate = self.knowledge.costs.at(basis).plain_rate
             self.against_plain = self.against_plain.span(span, plain_rate * alone)
+            self.lately = self.lately.span(span, plain_rate * alone)
             expected = self._expected(basis) * alone
             self.against_prediction = self.against_prediction.span(span, expected)
         if not under.on or self.by.name in ("scalar", "request-fields"):
@@ -298,8 +303,13 @@ class Advisor:
             return predicted
         value, worse, better = predicted.worlds
         doubt = max(abs(value - worse), abs(better - value)) / value
-        parted = abs(ratio - 1.0) > PARTED * math.hypot(spread, doubt)
-        measured = predicted.times(ratio, sd=value * spread, measured=True)
+        unlikely = PARTED * math.hypot(spread, doubt)
+        over_plain = self.lately.ratio or 0.0
+        measured = predicted.times(
+            over_plain * outlook.plain.value / value, sd=value * spread, measured=True
+        )
+        # Unlike what was predicted then, and unlike what is predicted now.
+        parted = min(abs(ratio - 1.0), abs(measured.value / value - 1.0)) > unlikely
         if parted and not self._parted:
             self.told.append(
                 f"{measured.value:.1f} tokens/s measured where {predicted.value:.1f} were "

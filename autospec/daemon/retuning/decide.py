@@ -149,9 +149,13 @@ class Standing:
 
     @property
     def best(self) -> Option:
-        """The fastest; of equals the one in force, then the one that needs no restart."""
+        """The fastest; of equals the one in force, then the one that needs no restart.
+
+        Live k = 0 is a part of the thresholds where that is best, and no option of its own.
+        """
         order = {"in force": 2, "live": 1, "restart": 0}
-        return max(self.options, key=lambda one: (one.rate.value, order[one.how]))
+        known = [one for one in self.options if one.name != ZERO]
+        return max(known, key=lambda one: (one.rate.value, order[one.how]))
 
 
 @dataclass(frozen=True)
@@ -219,13 +223,12 @@ def decide(standing: Standing, rules: RetuneSection) -> Decision:
         reason = f"{best.name} is still the best: {best.rate.value:.1f} tokens/s"
         return Decision("keep", present.name, reason, options)
     live = max(
-        (one for one in standing.options if one.how == "live"),
+        (one for one in standing.options if one.how == "live" and one.name != ZERO),
         key=lambda one: one.rate.value,
         default=None,
     )
     if live is not None and worth(present, live, LIVE_GAIN) is None:
-        action: Action = "live k = 0" if live.name == ZERO else "change live"
-        return Decision(action, live.name, _figures(present, live), options)
+        return Decision("change live", live.name, _figures(present, live), options)
     if best.how == "live":
         reason = worth(present, best, LIVE_GAIN) or _figures(present, best)
         return Decision("keep", present.name, reason, options)
