@@ -181,7 +181,7 @@ class Daemon:
 
     def _front_door(self, fleet: Fleet) -> FrontDoor:
         section = self.config.server
-        return FrontDoor(fleet.gates, section, _addresses(self.config), self._models)
+        return FrontDoor(fleet.gates, section, _addresses(self.config), self._models, self._answer)
 
     def _look_around(self, config: Config) -> World:
         """Engine, machine and model files: reads that can take seconds, in a thread."""

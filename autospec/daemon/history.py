@@ -16,7 +16,10 @@ KEPT = 1800
 
 @dataclass(frozen=True)
 class Sample:
-    """`at` is in seconds since the epoch, rates in tokens/s of one request; None: no traffic."""
+    """`at` is in seconds since the epoch, rates in tokens/s of one request; None: no traffic.
+
+    `plain` is what plain decoding would give, as predicted.
+    """
 
     at: float
     state: str
@@ -54,6 +57,12 @@ def _of(model: Mapping[str, Any], now: float) -> Sample:
         busy=live["busy"],
         depth=live["depth"],
         rate=live["rate"],
-        plain=setting["predicted_plain_rate"],
+        plain=_a_request(setting),
         acceptance=live["acceptance"],
     )
+
+
+def _a_request(setting: Mapping[str, Any]) -> float | None:
+    """The prediction is of all busy slots together."""
+    plain: float | None = setting["predicted_plain_rate"]
+    return None if plain is None else plain / setting["basis"]["busy"]

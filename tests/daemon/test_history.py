@@ -10,7 +10,7 @@ def model(name: str, rate: float | None) -> dict[str, Any]:
         "name": name,
         "state": "ready",
         "live": {"busy": 1, "depth": 100.0, "rate": rate, "acceptance": 0.5},
-        "setting": {"predicted_plain_rate": 10.0},
+        "setting": {"predicted_plain_rate": 20.0, "basis": {"busy": 2}},
     }
 
 
@@ -22,6 +22,7 @@ def test_it_keeps_an_hour_of_each_model_oldest_first() -> None:
     assert list(kept) == ["a", "b"]
     assert [sample["rate"] for sample in kept["a"]] == [float(s) for s in range(10, KEPT + 10)]
     assert {sample["rate"] for sample in kept["b"]} == {None}
+    assert {sample["plain"] for sample in kept["a"]} == {10.0}
 
 
 def test_a_model_that_is_gone_is_forgotten() -> None:

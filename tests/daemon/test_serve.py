@@ -216,6 +216,20 @@ def test_status_answers_while_a_model_loads(
     assert gone(child)
 
 
+def test_the_page_to_look_at_tells_what_status_tells(
+    serve: Serve, one: tuple[str, ...], free_port: int
+) -> None:
+    serve(*one).until("ready")
+    page = f"http://127.0.0.1:{free_port}/autospec/"
+    assert "<title>autospec</title>" in httpx.get(page).text
+    (model,) = httpx.get(f"{page}status.json").json()["models"]
+    assert (model["name"], model["state"]) == ("chat", "ready")
+    samples = until(lambda: httpx.get(f"{page}history.json").json()["samples"].get("chat"))
+    assert samples[-1]["plain"] is None
+    (explained,) = httpx.get(f"{page}explain.json?model=chat").json()["models"]
+    assert explained["why_not"] == "there is no draft model, so there is nothing to choose"
+
+
 def test_a_command_line_is_served_without_a_file(
     serve: Serve, models: DemoModels, fake_engine: FakeEngine, free_port: int
 ):

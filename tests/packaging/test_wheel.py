@@ -62,7 +62,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: Path)
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == ours(ROOT / "autospec")
     kinds = {Path(name).suffix for name in names}
-    assert {".py", ".c", ".h", ".toml", ".service", ".conf"} <= kinds
+    assert {".py", ".c", ".h", ".toml", ".service", ".conf", ".html", ".css", ".js"} <= kinds
     assert "autospec/py.typed" in names
 
 

@@ -15,6 +15,7 @@ from multidict import CIMultiDict, MultiMapping
 from autospec.config.schema import ServerSection
 from autospec.config.values import Address
 from autospec.daemon.front.errors import Refused
+from autospec.daemon.front.screen import SHELL
 from autospec.errors import ServeError
 
 _HOP_BY_HOP = frozenset(
@@ -171,13 +172,13 @@ def host_allowed(host: str, hosts: frozenset[str]) -> bool:
 
 
 def _free(method: str, target: str) -> bool:
-    """Answered without a key: health, and the files of the web page, which asks for one."""
+    """Answered without a key: health, and the files of web pages, which ask for one."""
     path = target.partition("?")[0]
     if path.startswith("/upstream/"):
         path = "/" + path.removeprefix("/upstream/").partition("/")[2]
     if path in ("/health", "/v1/health"):
         return True
-    return method in ("GET", "HEAD") and _FREE.fullmatch(path) is not None
+    return method in ("GET", "HEAD") and (path in SHELL or _FREE.fullmatch(path) is not None)
 
 
 def check_framing(target: str, headers: MultiMapping[str]) -> None:

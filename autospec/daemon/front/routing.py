@@ -12,6 +12,7 @@ from enum import StrEnum
 from urllib.parse import parse_qs
 
 UPSTREAM = "/upstream/"
+SCREEN = "/autospec"
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -21,6 +22,7 @@ class Page(StrEnum):
     MODELS = "models"
     INDEX = "index"
     MOVED = "moved"
+    SCREEN = "screen"
     CHILD = "child"
 
 
@@ -66,6 +68,10 @@ def route(method: str, target: str, names: Sequence[str], bound: str | None = No
         target, path, bound = f"/{rest}{mark}{query}", f"/{rest}", name
     if path in _HEALTH:
         return Route(Page.HEALTH, target, bound)
+    if path == SCREEN:
+        return Route(Page.MOVED, f"{SCREEN.removeprefix('/')}/{mark}{query}", bound)
+    if path.startswith(f"{SCREEN}/"):
+        return Route(Page.SCREEN, target, bound)
     if bound is not None:
         return Route(Page.CHILD, target, bound)
     if method in ("GET", "HEAD") and (page := _PAGES.get(path)):

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from autospec.config.schema import ServerSection
 from autospec.config.values import Address
-from autospec.daemon.front import errors
+from autospec.daemon.front import errors, screen
 from autospec.daemon.front.body import Body, Room
 from autospec.daemon.front.child_metrics import merged
 from autospec.daemon.front.errors import Refused
@@ -45,7 +45,8 @@ Addresses = Mapping[Address, str | None]
 class FrontDoor:
     """Stands before the children behind the gates `models`. All is called from one event loop.
 
-    `status` returns the models of the status document, for `/metrics`.
+    `status` returns the models of the status document, for `/metrics`; `ask` asks the daemon, for
+    the page to look at.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class FrontDoor:
         settings: ServerSection,
         addresses: Addresses,
         status: Status = list,
+        ask: screen.Ask = screen.nobody,
     ) -> None:
         self.tally = Tally()
         self._models = dict(models)
         self._settings = settings
         self._addresses = dict(addresses)
         self._status = status
+        self._ask = ask
         self._upstreams = Upstreams()
         self._relay = Relay(self._upstreams, self.tally, settings.wait)
         self._room = Room(settings.max_body)
@@ -182,7 +185,7 @@ class FrontDoor:
         try:
             way = route(request.method, request.raw_path, names, bound)
             if way.page is not Page.CHILD:
-                return await self._own(way, cors)
+                return await self._own(request.method, way, cors)
             body = await self._room.read(request)
             try:
                 model = await self._model(way, request, body, names)
@@ -239,7 +242,7 @@ class FrontDoor:
             )
         return way.model or named(asked, names)
 
-    async def _own(self, way: Route, cors: dict[str, str]) -> web.Response:
+    async def _own(self, method: str, way: Route, cors: dict[str, str]) -> web.Response:
         match way.page:
             case Page.HEALTH:
                 return self._health(way.model, cors)
@@ -247,6 +250,8 @@ class FrontDoor:
                 return await self._metrics(cors)
             case Page.MODELS:
                 return await self._merged_models(cors)
+            case Page.SCREEN:
+                return await self._screen(method, way, cors)
             case Page.MOVED:
                 return web.Response(status=308, headers={"Location": way.path, **cors})
             case _:
@@ -265,6 +270,11 @@ class FrontDoor:
         body = self.tally.page(self._models, self._status(), self.connections) + merged(pages)
         kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=body, headers=kind | cors)
+
+    async def _screen(self, method: str, way: Route, cors: dict[str, str]) -> web.Response:
+        answer = await screen.answer(method, way.path, self._ask, self._models, way.model)
+        answer.headers.extend(cors)
+        return answer
 
     async def _merged_models(self, cors: dict[str, str]) -> web.Response:
         """Every model under the name that requests use, with what its child tells of it."""
@@ -287,7 +297,8 @@ class FrontDoor:
     def _index(self, cors: dict[str, str]) -> web.Response:
         names = [html.escape(name) for name in self._models]
         items = "".join(f'<li><a href="upstream/{name}/">{name}</a></li>' for name in names)
-        page = f"<!doctype html><title>autospec</title><h1>Models</h1><ul>{items}</ul>"
+        items += '</ul><p><a href="autospec/">What autospec does</a></p>'
+        page = f"<!doctype html><title>autospec</title><h1>Models</h1><ul>{items}"
         return web.Response(text=page, content_type="text/html", headers=cors)
 
 

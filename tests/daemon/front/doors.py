@@ -13,6 +13,7 @@ import aiohttp
 
 from autospec.config.schema import ServerSection
 from autospec.config.values import Address
+from autospec.daemon.front.screen import Ask, nobody
 from autospec.daemon.front.server import FrontDoor
 from autospec.daemon.gate import Gate
 from autospec.engine.launch import Endpoint
@@ -166,20 +167,22 @@ async def open_door(
     *plays: Play,
     names: tuple[str, ...] = ("chat",),
     status: list[dict[str, Any]] | None = None,
+    ask: Ask = nobody,
+    bound: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Door]:
     """A door on `port` with a child for each of `names`, which play `plays` (the last for all
-    that follow)."""
+    that follow). The address may be `bound` to one of them."""
     address = Address("127.0.0.1", port)
     section = ServerSection.model_validate({"listen": str(address), "wait": 10, **settings})
     plays = plays or (echo,)
     children, gates = {}, {}
     for index, name in enumerate(names):
-        children[name] = Child(folder / f"{name}.sock", plays[min(index, len(plays) - 1)])
+        children[name] = Child(folder / f"{index}.sock", plays[min(index, len(plays) - 1)])
         await children[name].start()
         gates[name] = Gate(name)
         gates[name].open(children[name].endpoint)
-    front = FrontDoor(gates, section, {address: None}, lambda: status or [])
+    front = FrontDoor(gates, section, {address: bound}, lambda: status or [], ask)
     await front.start()
     async with aiohttp.ClientSession(auto_decompress=False) as client:
         try:

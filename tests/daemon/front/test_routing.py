@@ -35,6 +35,13 @@ methods = st.sampled_from(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
         ("GET", "/upstream/code/health", TWO, Route(Page.HEALTH, "/health", "code")),
         ("GET", "/upstream/code", TWO, Route(Page.MOVED, "/upstream/code/", "code")),
         ("GET", "/upstream/code//x", TWO, Route(Page.CHILD, "//x", "code")),
+        ("GET", "/autospec", ONE, Route(Page.MOVED, "autospec/")),
+        ("GET", "/autospec/?a", TWO, Route(Page.SCREEN, "/autospec/?a")),
+        ("POST", "/autospec/x", ONE, Route(Page.SCREEN, "/autospec/x")),
+        ("GET", "/autospecs", ONE, Route(Page.CHILD, "/autospecs", "chat")),
+        ("GET", "/upstream/code/autospec/", TWO, Route(Page.SCREEN, "/autospec/", "code")),
+        ("GET", "/upstream/code/autospec", TWO, Route(Page.MOVED, "autospec/", "code")),
+        ("GET", "/upstream/autospec/v1/x", ("autospec",), Route(Page.CHILD, "/v1/x", "autospec")),
     ],
 )  # fmt: skip
 def test_where_a_request_goes(
