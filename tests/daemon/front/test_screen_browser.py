@@ -266,8 +266,8 @@ def test_a_daemon_that_is_gone_is_said_and_taken_up_again(page: Browser, stand: 
     shown(page, door)
     assert page.text("#silence") == ""
     door.close()
-    gone = page.until_text("#silence", "No answer from autospec for")
-    assert "What is shown is of" in gone
+    gone = page.until_text("#silence", "No answer from autospec since")
+    assert "What is shown is of then." in gone
     assert page.name("#silence")[0] == "alert"
     assert page.text("#name") == "chat"
     stand()

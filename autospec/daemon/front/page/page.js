@@ -1,7 +1,7 @@
 // Asks the daemon every two seconds while the page is seen, and has it drawn.
 
 import * as parts from "./parts.js";
-import { clock, h, span } from "./words.js";
+import { clock, h } from "./words.js";
 
 const EVERY = 2000;
 const PATIENCE = 8000;
@@ -149,9 +149,11 @@ function silence(error) {
   notice.hidden = error === null;
   document.body.classList.toggle("stale", error !== null);
   if (error === null) return;
-  const since = state.heard === null ? "" : ` for ${span((Date.now() - state.heard) / 1000)}`;
-  const last = state.heard === null ? "" : ` What is shown is of ${clock(state.heard / 1000)}.`;
-  notice.textContent = `No answer from autospec${since} (${error.message}).${last} It is asked again every ${EVERY / 1000} s.`;
+  const since = state.heard === null ? "" : ` since ${clock(state.heard / 1000)}`;
+  const last = state.heard === null ? "" : " What is shown is of then.";
+  const words = `No answer from autospec${since} (${error.message}).${last} It is asked again every ${EVERY / 1000} s.`;
+  // Told anew only when it changes: screen readers say it each time.
+  if (notice.textContent !== words) notice.textContent = words;
 }
 
 function askForKey() {

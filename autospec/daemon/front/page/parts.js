@@ -65,9 +65,8 @@ export function drafts({ live, setting, costs }) {
   rows("accepted-table", ["position", "accepted"], shares.map((share, place) => [`${place + 1}`, percent(share, 1)]));
 
   const needed = setting.thresholds ?? [];
-  part("carried").textContent = `A draft ends before a token less likely than this. ${
-    setting.live ? "In force inside the engine." : "Flags approach it with n_max and p_min."
-  }`;
+  const carried = setting.live ? "In force inside the engine." : "Flags approach it with n_max and p_min.";
+  part("carried").textContent = needed.length ? `A draft ends before a token less likely than this. ${carried}` : "";
   if (needed.length) charts.thresholds(part("thresholds"), needed);
   else charts.nothing(part("thresholds"), "No thresholds: nothing to choose, or nothing measured.");
   rows("thresholds-table", ["position", "needed"], needed.map((value, place) => [`${place + 1}`, known(value) ? percent(value, 1) : "never"]));
