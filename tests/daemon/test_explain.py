@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from test_tuner import DRAFTED, PLAIN_MS, Traffic
+from told import explained, model
 
 from autospec.daemon.explaining import answer
 from autospec.daemon.memory import Memory
@@ -17,6 +18,14 @@ from autospec.errors import UsageError
 from autospec.state.recorder import Recorder
 from autospec.state.store import Row, Store, Table
 from autospec.ui.explain import explanation
+
+
+def test_the_page_is_tested_with_what_is_explained() -> None:
+    real, like = Traffic().tuner.explained(), explained(model("chat"))
+    assert set(like) <= set(real)
+    for one in ("applier", "setting"):
+        assert set(real[one]) <= set(like[one])
+    assert set(like["options"][0]) == set(real["options"][0])
 
 
 def words(*models: dict[str, Any], running: bool = True) -> str:

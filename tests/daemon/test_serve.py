@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 from served import Served, until
 from supervised import gone, wrap
+from told import model as made_up
 
 from autospec.cli.app import main
 from autospec.daemon.control import socket_path
@@ -224,6 +225,9 @@ def test_the_page_to_look_at_tells_what_status_tells(
     assert "<title>autospec</title>" in httpx.get(page).text
     (model,) = httpx.get(f"{page}status.json").json()["models"]
     assert (model["name"], model["state"]) == ("chat", "ready")
+    like = made_up("chat")
+    for part in (model, like), (model["live"], like["live"]), (model["setting"], like["setting"]):
+        assert set(part[0]) == set(part[1]), "the page is tested with what a daemon tells"
     samples = until(lambda: httpx.get(f"{page}history.json").json()["samples"].get("chat"))
     assert samples[-1]["plain"] is None
     (explained,) = httpx.get(f"{page}explain.json?model=chat").json()["models"]
