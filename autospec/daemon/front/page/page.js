@@ -54,7 +54,10 @@ async function turn() {
   try {
     state.status = await ask("status.json");
     state.heard = Date.now();
-    const trouble = await follow().then(() => null, (error) => error);
+    const trouble = await follow().then(
+      () => null,
+      (error) => error,
+    );
     if (trouble instanceof KeyNeeded) throw trouble;
     draw();
     silence(trouble);
@@ -75,7 +78,9 @@ async function turn() {
 async function follow() {
   const { at, models, events } = state.status;
   const known = new Set(state.events.map((one) => JSON.stringify(one)));
-  state.events = [...state.events, ...events.filter((one) => !known.has(JSON.stringify(one)))].slice(-MOST_EVENTS);
+  state.events = [...state.events, ...events.filter((one) => !known.has(JSON.stringify(one)))].slice(
+    -MOST_EVENTS,
+  );
   if (!models.length) return;
   const one = chosen();
   if (state.samplesOf !== one.name || at - (state.samples.at(-1)?.at ?? 0) > GAP) {
@@ -121,7 +126,11 @@ function draw() {
   const decided = explained?.decisions ?? [];
   const told = events.filter((event) => event.model === one.name || event.model === null);
   const marks = [
-    ...decided.map((decision) => ({ at: decision.at, level: "info", text: `${decision.action}: ${decision.reason}` })),
+    ...decided.map((decision) => ({
+      at: decision.at,
+      level: "info",
+      text: `${decision.action}: ${decision.reason}`,
+    })),
     ...told.filter((event) => event.level !== "info"),
   ];
   parts.model(one);

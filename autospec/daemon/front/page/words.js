@@ -10,8 +10,7 @@ export function number(value, digits = 1, unit = "") {
   return unit ? `${shown} ${unit}` : shown;
 }
 
-export const percent = (share, digits = 0) =>
-  known(share) ? `${(100 * share).toFixed(digits)} %` : DASH;
+export const percent = (share, digits = 0) => (known(share) ? `${(100 * share).toFixed(digits)} %` : DASH);
 
 export const times = (ratio) => (known(ratio) ? `${ratio.toFixed(2)}×` : DASH);
 
@@ -26,7 +25,11 @@ export function span(seconds) {
   ];
   const first = parts.findIndex(([count]) => count);
   if (first < 0) return "0 s";
-  return parts.slice(first, first + 2).filter(([count]) => count).map((part) => part.join(" ")).join(" ");
+  return parts
+    .slice(first, first + 2)
+    .filter(([count]) => count)
+    .map((part) => part.join(" "))
+    .join(" ");
 }
 
 /** The time of day of `at` (seconds since 1970); with the date if that is another day. */
