@@ -288,4 +288,4 @@ def test_pictures(page: Browser, stand: Stand) -> None:
             page.go(f"{door.url}#{name}")
             page.until_text("#name", name)
             page.picture(folder / f"{name}-{width}-{scheme}.png")
-    assert len(list(folder.glob("*.png"))) == 8
+    assert len(list(folder.glob("*-*-*.png"))) == 8
