@@ -61,6 +61,7 @@ class State:
         self.ready = False
         self.requests = 0
         self.busy: set[int] = set()
+        self.tasks: dict[int, int] = {}
         self.queue = threading.Lock()
         self.progress = dict.fromkeys(range(options.slots), 0)
         self.slot_free = threading.Semaphore(options.slots)
@@ -78,6 +79,7 @@ class State:
             self.requests += 1
             slot = min(set(range(self.options.slots)) - self.busy)
             self.busy.add(slot)
+            self.tasks[slot] = self.requests
             self.progress[slot] = 0
             return slot
 
@@ -160,6 +162,7 @@ class State:
                     "n_ctx": context,
                     "speculative": self.speculative,
                     "is_processing": slot in self.busy,
+                    "id_task": self.tasks.get(slot, -1),
                     "n_prompt_tokens_processed": 0,
                     "next_token": [{"n_decoded": self.progress[slot]}],
                 }

@@ -25,9 +25,6 @@ from autospec.daemon.terms import Terms
 from autospec.errors import EngineError
 
 FLAG = "--slot-save-path"
-LEAST_TOKENS = 64
-"""Depth under which a slot is not worth a file."""
-
 _PREFIX = "slots-"
 
 
@@ -72,7 +69,8 @@ class Caches:
         with contextlib.suppress(TimeoutError, httpx.HTTPError, EngineError):
             async with asyncio.timeout(self._seconds):
                 for state in await child.server.slots():
-                    if (state.depth or 0) >= LEAST_TOKENS:
+                    # An idle slot does not tell its depth; one that was used has had a task.
+                    if state.task is not None:
                         name = f"{state.id}.bin"
                         tokens = await child.server.save_slot(state.id, name)
                         kept.append(_Kept(state.id, name, tokens))
