@@ -28,6 +28,7 @@ from autospec.engine.server import Server, ServerDied
 from autospec.engine.waiting import to_the_end
 from autospec.errors import EngineError, ServeError
 from autospec.hardware.pressure import killed_for_memory
+from autospec.tuning.observations import Counters
 
 _SILENT_TOKENS = 256
 """Tokens without one draft after which a draft model is said to be silent."""
@@ -240,10 +241,15 @@ class Child:
         if any(state.speculative is False for state in states):
             why = speculation_fault(list(self.server.tail)) or "the engine's log does not say why"
             self.fault = f"llama-server serves without speculation: {why}"
-        elif total.predicted > _SILENT_TOKENS and not total.drafts and _drafts_always(wanted):
+        elif _silent(total) and _drafts_always(wanted):
             self.fault = f"not one draft in {total.predicted} tokens"
         if self.fault is not None:
             self._note(self.fault, "warning")
+
+
+def _silent(total: Counters) -> bool:
+    """No draft in many tokens, by an engine that would tell."""
+    return total.tells_drafts and total.predicted > _SILENT_TOKENS and not total.drafts
 
 
 def _progress(states: Sequence[SlotState]) -> Hashable:

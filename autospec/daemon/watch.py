@@ -33,6 +33,7 @@ def add(one: Counters, other: Counters) -> Counters:
         per_position=tuple(a + b for a, b in zip(*padded, strict=True)),
         predicted=one.predicted + other.predicted,
         predicted_seconds=one.predicted_seconds + other.predicted_seconds,
+        tells_drafts=one.tells_drafts and other.tells_drafts,
     )
 
 

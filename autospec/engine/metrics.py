@@ -114,16 +114,19 @@ def difference(before: ServerCounters, after: ServerCounters) -> Counters | None
     """What was counted between two scrapes of one child.
 
     None where the two do not belong together (a counter went down, so the child restarted, or
-    a series came or went, so it is another build) and where the build counts no drafts.
+    a series came or went, so it is another build) and where the build counts no tokens. Build
+    9093 counts no drafts.
     """
     drafts = _growth(before.drafts, after.drafts)
     drafted = _growth(before.drafted, after.drafted)
     accepted = _growth(before.accepted, after.accepted)
     predicted = _growth(before.predicted, after.predicted)
     seconds = _growth(before.predicted_seconds, after.predicted_seconds)
-    if drafts is None or drafted is None or accepted is None:
+    if predicted is None or seconds is None:
         return None
-    if predicted is None or seconds is None or accepted > drafted:
+    if _silent(before) and _silent(after):
+        return Counters(0, 0, 0, (), int(predicted), seconds, tells_drafts=False)
+    if drafts is None or drafted is None or accepted is None or accepted > drafted:
         return None
     missing = len(after.per_position) - len(before.per_position)
     if missing < 0:
@@ -140,6 +143,11 @@ def difference(before: ServerCounters, after: ServerCounters) -> Counters | None
         predicted=int(predicted),
         predicted_seconds=seconds,
     )
+
+
+def _silent(seen: ServerCounters) -> bool:
+    """Whether this build counts no drafts."""
+    return seen.drafts is None and seen.drafted is None and seen.accepted is None
 
 
 def _growth(before: float | None, after: float | None) -> float | None:

@@ -61,8 +61,9 @@ class RoundReader:
             self._p, self._began, self._drafted_at = [], clock_ms(line), None
         elif match := _DRAFTED.search(line):
             self._drafted_at = clock_ms(line)
-            if int(match[1]) != len(self._p):
-                self._p = []
+            drafted = int(match[1])
+            # Older engines draft on to their n_max and keep what the request has room for.
+            self._p = self._p[:drafted] if drafted <= len(self._p) else []
         elif match := _VERIFIED.search(line):
             self._finish(int(match[1]) - 1, int(match[2]), clock_ms(line))
 

@@ -34,7 +34,8 @@ class Counters:
 
     `per_position[i]` is how often token i of a draft was accepted; a draft shorter than i
     counts as a miss there. `drafts` leaves out rounds with an empty draft. `predicted` is the
-    number of tokens generated and `predicted_seconds` the time that took.
+    number of tokens generated and `predicted_seconds` the time that took. `tells_drafts`: false
+    for builds that count tokens alone; nothing is known of drafts then, and they are 0 here.
     """
 
     drafts: int
@@ -43,3 +44,4 @@ class Counters:
     per_position: tuple[int, ...]
     predicted: int = 0
     predicted_seconds: float = 0.0
+    tells_drafts: bool = True

@@ -83,6 +83,8 @@ def _model(model: Json) -> RenderableType:
     table.add_row("live", _live(model["live"]))
     if model["live"]["rounds"]:
         table.add_row("accepted", _acceptance(model["live"]))
+    elif model["live"]["rounds"] is None and model["setting"]["type"] != "off":
+        table.add_row("accepted", Text("this build of llama.cpp does not tell", style="dim"))
     if gain := _gain(model["live"], model["setting"]):
         table.add_row("gain", gain)
     if model["decision"]:

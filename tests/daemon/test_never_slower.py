@@ -94,3 +94,14 @@ def test_nothing_is_learned_from_nothing() -> None:
     for tokens, plain in (([], 1.0), ([1], 0.0), ([1], float("inf")), ([1], float("nan"))):
         with pytest.raises(ValueError):
             Gate().step(tokens, plain)
+
+
+def test_an_engine_that_counts_no_drafts_is_judged_by_its_tokens() -> None:
+    def seen(tokens: int) -> Counters:
+        return Counters(0, 0, 0, (), tokens, 10.0, tells_drafts=False)
+
+    slow, alike = Gate(), Gate()
+    for _ in range(8):
+        slow, alike = slow.span(seen(200), 300.0), alike.span(seen(200), 201.0)
+    assert slow.slower()
+    assert not alike.slower()

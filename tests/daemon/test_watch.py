@@ -134,3 +134,13 @@ def test_adding_keeps_every_position_and_every_count(one: Counters, other: Count
     assert sum(both.per_position) == sum(one.per_position) + sum(other.per_position)
     assert both.predicted == one.predicted + other.predicted
     assert add(one, NOTHING) == one
+
+
+def test_traffic_of_a_build_that_counts_no_drafts_has_a_rate_and_no_acceptance():
+    watch = Watch()
+    for predicted, seconds in ((0, 0.0), (60, 2.0), (120, 4.0)):
+        seen = ServerCounters(predicted=predicted, predicted_seconds=seconds)
+        watch.counters(seen, now=seconds)
+    assert watch.mean_rate == 30.0
+    assert watch.total.predicted == 120
+    assert not watch.total.tells_drafts

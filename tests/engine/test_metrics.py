@@ -170,3 +170,11 @@ def counters_or_refusal(page: str) -> None:
         return
     numbers = [value for value in vars(counters).values() if isinstance(value, int | float)]
     assert all(0 <= number < float("inf") for number in [*numbers, *counters.per_position])
+
+
+def test_a_build_that_counts_no_drafts_tells_tokens_and_says_so():
+    before = ServerCounters(predicted=10, predicted_seconds=1.0)
+    after = ServerCounters(predicted=40, predicted_seconds=2.5)
+    assert difference(before, after) == Counters(0, 0, 0, (), 30, 1.5, tells_drafts=False)
+    assert difference(before, COUNTERS) is None
+    assert difference(after, before) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,11 @@ def test_its_counters_tell_what_the_completion_told(build: int) -> None:
     assert timings.drafted
     assert counters.predicted == timings.predicted_n
     assert counters.predicted_seconds
-    if counters.drafted is None:
-        assert difference(counters, counters) is None
-    else:
+    seen = difference(replace(counters, predicted=0), counters)
+    assert seen is not None
+    assert seen.predicted == timings.predicted_n
+    assert seen.tells_drafts is (counters.drafted is not None)
+    if seen.tells_drafts:
         assert (counters.drafted, counters.accepted) == (timings.drafted, timings.accepted)
 
 
@@ -85,5 +88,8 @@ def test_its_log_shows_rounds_that_agree_with_the_timings(build: int) -> None:
     timings = parse_timings(json.dumps(json.loads(said(build, "completion.json"))))
     assert timings is not None
     assert reader.dropped == 0
-    assert sum(one.drafted for one in reader.rounds) == timings.drafted
+    drafted = sum(one.drafted for one in reader.rounds)
+    assert timings.drafted is not None
+    # The last draft may be longer than what its request had room for (build 9093).
+    assert timings.drafted - reader.rounds[-1].drafted <= drafted <= timings.drafted
     assert sum(one.accepted for one in reader.rounds) == timings.accepted

@@ -112,13 +112,26 @@ def test_it_serves_speculating_and_its_figures_are_told(
     assert served.output.count("no reading of") == 0, served.output
 
 
-def test_it_answers_alike_with_and_without_a_draft(
-    config: Callable[..., Path], serve: Callable[..., Served]
+def replaced(served: Served, pid: int) -> int:
+    """The process of the next child than `pid`, once it is ready."""
+
+    def reached() -> int | None:
+        told = served.model()
+        ready = told is not None and told["state"] == "ready" and told["pid"] not in (None, pid)
+        return told["pid"] if told and ready else None
+
+    return int(until(reached, lambda: served.output))
+
+
+def test_another_setting_is_put_in_force_by_a_planned_restart(
+    config: Callable[..., Path], serve: Callable[..., Served], capfd: pytest.CaptureFixture[str]
 ):
-    texts = []
-    for line in ('type = "off"', "n_max = 4"):
-        served = serve(config(line), "--no-calibrate")
-        served.until("ready")
-        texts.append([ask(served, prompt)["content"] for prompt in PROMPTS])
-        served.clean_up()
-    assert texts[0] == texts[1]
+    served = serve(config("n_max = 4"), "--no-calibrate")
+    pid = served.until("ready")["pid"]
+    assert ask(served, PROMPTS[0])["timings"]["draft_n"] > 0
+    for line, drafts in (('type = "off"', False), ("n_max = 2", True)):
+        config(line)
+        assert main(["reload"]) == 0
+        pid = replaced(served, pid)
+        assert bool(ask(served, PROMPTS[1])["timings"].get("draft_n")) is drafts
+    assert (served.model() or {})["deaths"] == 0

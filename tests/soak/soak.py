@@ -51,7 +51,7 @@ SIGNALS = {
 }
 PLANNED = "planned restart"
 
-MOST_DEATHS, WINDOW = 4, 600.0
+FORGIVEN, WINDOW = 4, 600.0
 """At so many deaths within so many seconds the daemon still goes on; with more it pauses a model
 that keeps dying, as it should."""
 
@@ -93,13 +93,13 @@ class Soak:
         """One fault after the other, each when the last one is over."""
         n_max = 4
         order: list[str] = []
-        deaths: deque[float] = deque(maxlen=MOST_DEATHS)
+        deaths: deque[float] = deque(maxlen=FORGIVEN)
         while True:
             await asyncio.sleep(self.random.uniform(*between))
             order = order or self.random.sample(self.kinds, len(self.kinds))
             kind = order.pop()
             if kind != PLANNED:
-                if len(deaths) == MOST_DEATHS and time.monotonic() - deaths[0] < WINDOW:
+                if len(deaths) == FORGIVEN and time.monotonic() - deaths[0] < WINDOW:
                     continue
                 deaths.append(time.monotonic())
             pid = (await self.ready(RECOVERY_SECONDS))["pid"]
@@ -110,6 +110,7 @@ class Soak:
                 await asyncio.to_thread(ask, {"op": "reload"})
             else:
                 psutil.Process(pid).send_signal(SIGNALS[kind])
+                self.seen.deaths += 1
             self.faults.append(kind)
             await self.ready(RECOVERY_SECONDS, but=pid)
             self.recovered.setdefault(kind, []).append(time.monotonic() - began)

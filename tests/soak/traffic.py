@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from autospec.daemon.front.relay import MOST_DEATHS
+
 WITHIN = aiohttp.ClientTimeout(total=300)
 TOPICS = ("rivers", "sorting a list", "bread", "prime numbers", "a lighthouse", "the moon", "TCP")
 
@@ -21,6 +23,8 @@ class Seen:
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     lost: list[str] = field(default_factory=list)
+    deaths: int = 0
+    """Of children, so far."""
 
     def count(self, kind: str, outcome: str) -> None:
         self.outcomes[kind, outcome] += 1
@@ -73,21 +77,28 @@ class Client:
         return self._session.post(f"{self._base}/v1/chat/completions", json=body, timeout=WITHIN)
 
     async def _answer(self, kind: str, words: int = 0) -> None:
+        before = self._seen.deaths
         async with self._post(self._body(words=words)) as answer:
-            text = await answer.text()
-            if answer.status != 200 or not json.loads(text).get("choices"):
-                self._seen.lose(kind, f"{answer.status} {text[:200]}")
-            else:
-                self._seen.count(kind, "whole")
+            self._judge(kind, before, answer.status, await answer.text())
+
+    def _judge(self, kind: str, before: int, status: int, text: str) -> None:
+        """A request over which more children died than one may is taken for the cause, rightly."""
+        if status == 200 and json.loads(text).get("choices"):
+            self._seen.count(kind, "whole")
+        elif status == 502 and self._seen.deaths - before > MOST_DEATHS:
+            self._seen.count(kind, f"given up after {MOST_DEATHS + 1} deaths, and told")
+        else:
+            self._seen.lose(kind, f"{status} {text[:200]}")
 
     async def _long(self, kind: str) -> None:
         await self._answer(kind, words=self._random.randint(100, 200))
 
     async def _stream(self, kind: str, pause: float = 0.0) -> None:
         """Begun and broken by a death: to be told in an event. Anything else is whole."""
+        before = self._seen.deaths
         async with self._post(self._body(stream=True)) as answer:
             if answer.status != 200:
-                self._seen.lose(kind, f"{answer.status} {(await answer.text())[:200]}")
+                self._judge(kind, before, answer.status, await answer.text())
                 return
             last = b""
             async for line in answer.content:

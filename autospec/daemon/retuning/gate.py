@@ -25,6 +25,10 @@ ALARM = 0.01
 FEWEST = 48
 """Rounds before a verdict: the sequence holds for sums that are close to normal."""
 
+UNTOLD = 1.0
+"""Variance of the tokens of a round by an engine that does not count drafts: that of a draft of two
+tokens, of which both are accepted or none, as often."""
+
 WITHIN = 200
 """Rounds, over all slots, within which a clearly slower setting is found out; the sequence is
 tightest there, and starts anew after twice as many."""
@@ -71,7 +75,8 @@ class Gate:
         """With what an engine counted over a span in which plain decoding makes `plain` tokens.
 
         Single rounds are not told apart, but how often i tokens were accepted gives the second
-        moment of their number, `Σ (2i − 1)·P(A ≥ i)`, and so its variance.
+        moment of their number, `Σ (2i − 1)·P(A ≥ i)`, and so its variance. Where an engine does
+        not tell, tokens count as rounds, and the variance is taken to be UNTOLD.
         """
         rounds = max(0, seen.predicted - seen.accepted)
         if rounds == 0 or plain <= 0.0:
@@ -79,6 +84,7 @@ class Gate:
         start = self._begun()
         moment = sum((2 * i + 1) * count for i, count in enumerate(seen.per_position))
         variance = max(0.0, moment / rounds - (seen.accepted / rounds) ** 2)
+        variance = variance if seen.tells_drafts else UNTOLD
         mean = (seen.predicted - plain) / rounds
         return Gate(
             start.rounds + rounds,

@@ -89,6 +89,8 @@ class Knowledge:
             rate = span.predicted / span.predicted_seconds * basis.busy
             ratio = self.costs.at(basis).plain_rate / rate * self.costs.plain.factor
             return replace(self, costs=self.costs.with_plain(ratio, span.predicted), told=())
+        if not span.tells_drafts:
+            return replace(self, told=())
         known = self.with_costs(self.costs.after_span(span, basis))
         return known.with_counts(span, under)
 
@@ -166,6 +168,7 @@ def less(whole: Counters, part: Counters) -> Counters:
         per_position=tuple(a - b for a, b in zip(whole.per_position, shared, strict=True)),
         predicted=whole.predicted - part.predicted,
         predicted_seconds=whole.predicted_seconds - part.predicted_seconds,
+        tells_drafts=whole.tells_drafts,
     )
 
 
