@@ -27,7 +27,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 _POWERS = np.linspace(-2.0, 6.0, 161)
 
@@ -167,6 +166,9 @@ def _tail(relative_cost: Sequence[float], skip: int | None) -> tuple[NDArray[np.
 
 def _fit(y: NDArray[np.float64], skip: int, best_offset: Callable[[float], float]) -> PowerLaw:
     """The least-squares power: a grid finds the valley, least squares its bottom."""
+    # Only the old rules need it: a daemon does without its 20 MB.
+    from scipy.optimize import least_squares  # noqa: PLC0415
+
     b = np.arange(1, y.size + 1, dtype=np.float64)
 
     def residual(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,12 +22,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from autospec.tuning.calibration_map import EDGE, logit, sigmoid
 from autospec.tuning.survival import DEPENDENCE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from autospec.tuning.observations import Counters
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
 
 TILT_SD = 1.5
 """Prior spread of δ: acceptance 0.6 may as well turn out to be 0.25 or 0.87."""
+
+
+LARGEST = 8.0
+"""Bound of |δ|: beyond it every token is accepted, or none."""
+
+_POINTS = 17
+_PRECISION = 1e-7
 
 
 def tilted(
@@ -62,7 +70,7 @@ def tilted(
         fit = hits @ np.log(chance) + misses @ np.log1p(-chance)
         return float((delta / TILT_SD) ** 2 / 2 - fit)
 
-    delta = float(minimize_scalar(loss, bounds=(-8.0, 8.0), method="bounded").x)
+    delta = _least(loss, -LARGEST, LARGEST)
     strength = model.strength.copy()
     strength[: len(passing)] += reached[:-1]
     return replace(
@@ -72,6 +80,16 @@ def tilted(
         observed=model.observed + counters.drafts,
         evidence=None,
     )
+
+
+def _least(loss: Callable[[float], float], low: float, high: float) -> float:
+    """Where `loss` is least within [low, high]: a grid that closes in on its best point."""
+    while True:
+        grid = np.linspace(low, high, _POINTS)
+        best = int(np.argmin([loss(float(point)) for point in grid]))
+        if high - low < _PRECISION:
+            return float(grid[best])
+        low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, _POINTS - 1)])
 
 
 def _reached(counters: Counters, n_max: int) -> Floats:

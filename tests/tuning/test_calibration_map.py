@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
+from scipy.optimize import isotonic_regression, minimize
 
 from autospec.tuning.calibration_map import (
     EDGE,
@@ -15,6 +15,7 @@ from autospec.tuning.calibration_map import (
     fit_logistic,
     log_loss,
     logit,
+    pooled,
     sigmoid,
 )
 from autospec.tuning.evidence import RoundEvidence
@@ -80,6 +81,15 @@ def test_maps_are_chances_and_the_isotonic_one_never_falls(cells):
         assert np.isfinite(log_loss(q, hits, hits + misses))
     order = np.argsort(line.score(features))
     assert np.all(np.diff(bent(features)[order]) >= -1e-12)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 100)), min_size=1, max_size=40),
+)
+def test_pooling_finds_what_the_reference_finds(points):
+    values, weights = (np.array(column) for column in zip(*points, strict=True))
+    expected = isotonic_regression(values, weights=weights).x
+    assert pooled(values, weights) == pytest.approx(expected, abs=1e-9)
 
 
 def rounds(q, count, seed):
