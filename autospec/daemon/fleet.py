@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +17,7 @@ from autospec.daemon.child_log import ChildLog
 from autospec.daemon.choose import Model
 from autospec.daemon.events import Events, Level
 from autospec.daemon.gate import Gate
+from autospec.daemon.ladder import Step
 from autospec.daemon.lifecycle import Phase
 from autospec.daemon.memory import Memory
 from autospec.daemon.orders import Change, Order, changes
@@ -230,11 +233,24 @@ class Fleet:
             live=mind,
             gate=self.gates[name] if config.server.front_door else None,
             roster=self._roster,
+            steps=self._steps(charge),
+            on_step=lambda steps: self._memory.degraded(
+                self._place(self.served[name].supervisor.charge), steps[-1]
+            ),
         )
         task = asyncio.create_task(supervisor.run(), name=f"supervisor of {name}")
         task.add_done_callback(lambda _task: self._see_whether_over())
         self.served[name] = Served(supervisor, mind, log, task)
         self.over.clear()
+
+    def _steps(self, charge: Charge) -> list[Step]:
+        """What memory did not allow this very launch before, here and with this engine."""
+        tried = set(self._memory.degradations(self._place(charge)))
+        return [step for step in Step if step in tried]
+
+    def _place(self, charge: Charge) -> str:
+        what = [self._hardware, charge.engine.identity, repr(charge.launch)]
+        return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
 
     def _see_whether_over(self) -> None:
         if all(one.task.done() for one in self.served.values()):

@@ -30,6 +30,8 @@ def model_report(supervisor: Supervisor, tuner: Tuner) -> dict[str, Any]:
         "pid": supervisor.server.pid if supervisor.server else None,
         "address": _address(supervisor),
         "fault": supervisor.fault,
+        "degraded": list(supervisor.degraded),
+        "planned": supervisor.planned,
         "deaths": len(life.deaths) + len(life.kills),
         "restarts_for_tuning": supervisor.restarts,
         "setting": _setting(setting),

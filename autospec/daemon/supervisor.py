@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from autospec.daemon.beside import Beside
@@ -43,7 +43,8 @@ class Supervisor:
 
     `reconsider(setting, watch)` is asked after every reading of a child that is ready and may
     return another setting, which is put in force by a planned restart. What does not come up
-    gives way to what did. `on_step` is told each time that memory made it do without something.
+    gives way to what did. `steps` are what memory is known not to allow; `on_step` is told each
+    time that it made the child do without something more.
     `run` returns when it has stopped or failed for good, and may be called again after `apply`.
     """
 
@@ -60,9 +61,10 @@ class Supervisor:
         roster: Roster | None = None,
         timing: Timing | None = None,
         around: Surroundings | None = None,
+        steps: Iterable[Step] = (),
         on_step: Callable[[Sequence[Step]], None] = lambda _steps: None,
     ) -> None:
-        self._course = Course(Terms(charge, setting))
+        self._course = Course(Terms(charge, setting).without(*steps))
         self._timing = timing = timing or Timing()
         self._record = record = Chronicle(charge.launch.name, events, timing.pace)
         self._on_step = on_step

@@ -48,12 +48,12 @@ class Terms:
         able = charge.engine.capabilities
         return lowered(charge.launch, able, context=charge.context, taken=self.steps)
 
-    def without(self, step: Step) -> Terms:
-        """The same with one thing less."""
+    def without(self, *steps: Step) -> Terms:
+        """The same with so much less."""
         setting = self.setting
-        if step is Step.NO_SPECULATION:
+        if Step.NO_SPECULATION in steps:
             setting = plain("memory ran out with a draft beside the model", plan=setting.plan)
-        return replace(self, setting=setting, steps=(*self.steps, step))
+        return replace(self, setting=setting, steps=(*self.steps, *steps))
 
     def allows(self, setting: Setting) -> bool:
         return not (setting.speculation.on and Step.NO_SPECULATION in self.steps)

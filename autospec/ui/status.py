@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -70,10 +71,8 @@ def _model(model: Json) -> RenderableType:
     if model["pid"]:
         line.append(f", pid {model['pid']}, {model['address']}")
     table.add_row(Text(model["name"], style="bold"), line)
-    if state in ("failed", "backing off"):
-        table.add_row("", Text(model["reason"], style="red"))
-    if model["fault"]:
-        table.add_row("fault", Text(model["fault"], style="red"))
+    for name, trouble in _troubles(model):
+        table.add_row(name, trouble)
     table.add_row("setting", _setting(model["setting"]))
     table.add_row("why", model["setting"]["why"])
     if model["not_live"]:
@@ -93,6 +92,18 @@ def _model(model: Json) -> RenderableType:
         )
     table.add_row("calibration", _calibration(model["calibration"]))
     return table
+
+
+def _troubles(model: Json) -> Iterator[tuple[str, Text]]:
+    """What is not as it should be, and what is about to change."""
+    if model["state"] in ("failed", "backing off"):
+        yield "", Text(model["reason"], style="red")
+    if model["fault"]:
+        yield "fault", Text(model["fault"], style="red")
+    if model["degraded"]:
+        yield "degraded", Text(f"memory ran out: {', '.join(model['degraded'])}", style="yellow")
+    if model["planned"]:
+        yield "planned", Text(f"a restart: {model['planned']}")
 
 
 def _setting(setting: Json) -> Text:

@@ -90,3 +90,18 @@ def test_a_full_disk_is_said_once_and_the_model_is_brought_back_all_the_same(sta
     until(lambda: any("cannot be used now" in text for text in texts(served)))
     assert sum("cannot be used now" in text for text in texts(served)) == 1
     assert served.end(signal.SIGTERM) == 0
+
+
+def test_what_memory_did_not_allow_is_not_tried_again_in_the_next_life(
+    start: Start, fake_engine: FakeEngine, tmp_path: Path
+):
+    file = tmp_path / "autospec.toml"
+    file.write_text(file.read_text().replace("2048", "8192"))
+    fake_engine.script_server(context_limit=4096)
+    first = start()
+    assert first.until("ready")["degraded"] == ["half the context"]
+    assert first.end(signal.SIGTERM) == 0
+    tries = len(fake_engine.starts())
+    second = start()
+    assert second.until("ready")["degraded"] == ["half the context"]
+    assert len(fake_engine.starts()) == tries + 1

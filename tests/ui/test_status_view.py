@@ -34,6 +34,8 @@ MODEL: dict[str, Any] = {
     "pid": 4242,
     "address": "http://127.0.0.1:8080",
     "fault": None,
+    "degraded": [],
+    "planned": None,
     "deaths": 0,
     "not_live": None,
     "restarts_for_tuning": 1,

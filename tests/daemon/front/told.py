@@ -27,6 +27,8 @@ def model(name: str, state: str = "ready", **fields: Any) -> Json:
         "pid": 4242,
         "address": "unix:/run/user/1000/autospec/chat.sock",
         "fault": None,
+        "degraded": [],
+        "planned": None,
         "deaths": 0,
         "restarts_for_tuning": 1,
         "not_live": None,
