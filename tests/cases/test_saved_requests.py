@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.case, pytest.mark.fault]
 
 IMPATIENT = Timing(
-    pace=PACE, patience=Patience(still=2.0, stuck=3600.0), poll=0.05, grace=1.0, glance=0.01
+    pace=PACE, patience=Patience(still=2.0, stuck=3600.0), poll=0.5, grace=1.0, glance=0.01
 )
 
 
