@@ -43,8 +43,8 @@ TILT_SD = 1.5
 LARGEST = 8.0
 """Bound of |δ|: beyond it every token is accepted, or none."""
 
-_POINTS = 17
-_PRECISION = 1e-7
+_POINTS = 33
+_PRECISION = 1e-6
 
 
 def tilted(
@@ -64,11 +64,12 @@ def tilted(
     odds = logit(model.q[: len(passing)])
     hits, misses = reached[1:] / DEPENDENCE, (reached[:-1] - reached[1:]) / DEPENDENCE
 
-    def loss(delta: float) -> float:
-        chance = np.sum(passing * sigmoid(odds + delta), axis=1) / given
-        chance = np.clip(chance, EDGE * EDGE, 1.0 - EDGE * EDGE)
-        fit = hits @ np.log(chance) + misses @ np.log1p(-chance)
-        return float((delta / TILT_SD) ** 2 / 2 - fit)
+    def loss(delta: Floats) -> Floats:
+        tilted_odds = odds[..., np.newaxis] + delta
+        chance = np.sum(passing[..., np.newaxis] * sigmoid(tilted_odds), axis=1)
+        chance = np.clip(chance / given[:, np.newaxis], EDGE * EDGE, 1.0 - EDGE * EDGE)
+        fit: Floats = hits @ np.log(chance) + misses @ np.log1p(-chance)
+        return (delta / TILT_SD) ** 2 / 2 - fit
 
     delta = _least(loss, -LARGEST, LARGEST)
     strength = model.strength.copy()
@@ -82,11 +83,12 @@ def tilted(
     )
 
 
-def _least(loss: Callable[[float], float], low: float, high: float) -> float:
-    """Where `loss` is least within [low, high]: a grid that closes in on its best point."""
+def _least(loss: Callable[[Floats], Floats], low: float, high: float) -> float:
+    """Where `loss`, of many points at once, is least within [low, high]: a grid that closes in
+    on its best point."""
     while True:
         grid = np.linspace(low, high, _POINTS)
-        best = int(np.argmin([loss(float(point)) for point in grid]))
+        best = int(np.argmin(loss(grid)))
         if high - low < _PRECISION:
             return float(grid[best])
         low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, _POINTS - 1)])
