@@ -52,6 +52,7 @@ class Pass:
 class Gate:
     """The gate of one model. `most_waiting` requests may wait at a time.
 
+    `innocent` are the generations that were ended from outside: no request is to blame for it.
     `way` and `reason` are for everybody to read; only the owner of the child calls `open`,
     `hold`, `sleep` and `shut`. `private_slots`: the child can save slots for its owner's sake
     alone, and no client may ask it to.
@@ -65,6 +66,7 @@ class Gate:
         self.generation = 0
         self.waiting = 0
         self.expected: float | None = None
+        self.innocent: set[int] = set()
         self.used = time.monotonic()
         self.private_slots = False
         self._most_waiting = most_waiting

@@ -29,6 +29,7 @@ from autospec.daemon.surroundings import Surroundings
 from autospec.daemon.terms import Charge, Terms
 from autospec.daemon.timing import Timing
 from autospec.daemon.traffic import Traffic
+from autospec.daemon.treatment import TREATMENTS, Treatment
 from autospec.daemon.watch import Watch
 from autospec.engine.failures import ExitCause
 from autospec.engine.live.applier import HANDSHAKE_SECONDS
@@ -308,6 +309,8 @@ class Supervisor:
         child, self._child = self._child, None
         self._traffic.hold(lost.cause.sentence)
         if child is not None:
+            if TREATMENTS[lost.cause.kind] is Treatment.AT_ONCE:
+                self._traffic.absolve(child)
             if lost.cause.kind == "wedged":
                 self._record.enter(Phase.STOPPING, lost.cause.sentence)
             await self._launcher.end(child, self._in_a_hurry, lost)

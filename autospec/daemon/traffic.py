@@ -35,6 +35,11 @@ class Traffic:
             expected = before + self.load_seconds if self.load_seconds else None
             self.gate.hold(reason, expected=expected)
 
+    def absolve(self, child: Child) -> None:
+        """No request is to blame for the end of this child."""
+        if self.gate is not None:
+            self.gate.innocent.add(child.generation)
+
     def shut(self, reason: str) -> None:
         if self.gate is not None:
             self.gate.shut(reason)

@@ -52,12 +52,15 @@ class Relay:
         began = time.monotonic()
         headers = to_child(request.headers.items())
         deadline = began + self.wait
-        deaths, pause = 0, _FIRST_PAUSE
+        dead: set[int] = set()
+        pause = _FIRST_PAUSE
         while True:
             try:
                 leave = await gate.enter(max(0.0, deadline - time.monotonic()))
             except GateRefusal as refusal:
                 raise no_child(refusal) from None
+            if len(dead - gate.innocent) > MOST_DEATHS:
+                raise broken(f"{gate.name}: no answer came from llama-server")
             with gate.passing(leave), self._upstreams.of(leave.endpoint) as upstream:
                 try:
                     answer = await _ask(upstream, request.method, path, headers, body)
@@ -69,11 +72,12 @@ class Relay:
                         response = await passage.pass_on(cors)
                         self._tally.ended(gate.name, time.monotonic() - began, body.size)
                         return response
-            if not not_reached(lost):
-                deaths += 1
+            if not not_reached(lost) and leave.generation not in dead:
+                # A child that is being killed still takes connections for a moment.
+                dead.add(leave.generation)
                 deadline = time.monotonic() + self.wait
                 self._tally.resent(gate.name)
-            _give_up(lost, gate.name, deaths, late=time.monotonic() > deadline)
+            _give_up(lost, gate.name, late=time.monotonic() > deadline)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -167,11 +171,11 @@ def _flush(writer: StreamWriter) -> None:
         writer.send_headers()
 
 
-def _give_up(lost: Exception, model: str, deaths: int, *, late: bool) -> None:
+def _give_up(lost: Exception, model: str, *, late: bool) -> None:
     """Raises Refused when there is no use in trying again."""
     if exhausted(lost):
         raise busy("too many connections", "too_many_connections")
-    if deaths > MOST_DEATHS or isinstance(lost, aiohttp.ClientResponseError):
+    if isinstance(lost, aiohttp.ClientResponseError):
         raise broken(f"{model}: no answer came from llama-server")
     if late:
         raise busy(f"{model}: llama-server cannot be reached", "model_not_ready")
