@@ -26,7 +26,8 @@ _ENGINE_N_MAX = 3
 class Model:
     """All that a choice is made from: the user's wishes, the costs and what traffic taught.
 
-    `able` are the engine's abilities, None where they do not matter. `live`: the engine can be
+    `able` are the engine's abilities, None where they do not matter; `added` tells that every
+    request passes somebody who adds `Tuner.request_fields`. `live`: the engine can be
     steered while it runs. `taught` is what traffic taught, None before any; `traffic` is the load
     and the depth that are chosen for then.
     """
@@ -38,6 +39,7 @@ class Model:
     live: bool = False
     taught: Knowledge | None = None
     traffic: Basis | None = None
+    added: bool = False
 
     @property
     def steered(self) -> bool:
@@ -85,7 +87,7 @@ class Model:
 
     def applier(self) -> Applier:
         """How a choice reaches the engine, made anew."""
-        return applier(self.able, live=self.steered, refusal=None)
+        return applier(self.able, live=self.steered, refusal=None, added=self.added)
 
 
 def choose(model: Model, by: Applier | None = None) -> Setting:

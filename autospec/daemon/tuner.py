@@ -148,7 +148,7 @@ class Tuner:
         self._finish()
         self.why_not_live = reason
         self.model = replace(self.known, live=False)
-        self.by = applier(self.model.able, live=True, refusal=reason)
+        self.by = applier(self.model.able, live=True, refusal=reason, added=self.model.added)
         self._session = None
         if self.advisor is not None:
             self.advisor.model, self.advisor.by = self.model, self.by

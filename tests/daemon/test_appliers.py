@@ -46,7 +46,11 @@ def test_a_build_that_reads_a_cost_vector_is_given_the_best_one_in_its_environme
 
 
 def test_a_build_that_honours_request_fields_gets_another_triple_without_a_restart() -> None:
-    by = applier(replace(STOCK, request_fields=True), live=False, refusal=None)
+    able = replace(STOCK, request_fields=True)
+    alone = applier(able, live=False, refusal=None)
+    assert alone.name == "scalar"
+    assert "not added by anybody" in alone.why
+    by = applier(able, live=False, refusal=None, added=True)
     assert isinstance(by, RequestFields)
     assert not by.needs_restart
     assert by.fields is None
@@ -78,6 +82,6 @@ def test_what_was_refused_is_said_and_the_next_best_way_is_taken(ability: str) -
     refused = applier(STOCK, live=True, refusal="this engine is linked statically")
     assert refused.name == "scalar"
     assert "linked statically" in refused.why
-    able = applier(replace(STOCK, **{ability: True}), live=True, refusal="no compiler")
+    able = applier(replace(STOCK, **{ability: True}), live=True, refusal="no compiler", added=True)
     assert able.name == ability.replace("_", "-")
     assert "no compiler" in able.why

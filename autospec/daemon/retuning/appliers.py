@@ -145,10 +145,13 @@ class Live:
         return True
 
 
-def applier(able: Capabilities | None, *, live: bool, refusal: str | None) -> Applier:
+def applier(
+    able: Capabilities | None, *, live: bool, refusal: str | None, added: bool = False
+) -> Applier:
     """The best way that is there for a build of these abilities; None: nothing is known of it.
 
     `live`: the configuration asks for the live policy; `refusal` says why it cannot be had.
+    `added`: every request passes somebody who adds the fields of `RequestFields` to it.
     """
     if live and refusal is None:
         return Live(
@@ -160,12 +163,14 @@ def applier(able: Capabilities | None, *, live: bool, refusal: str | None) -> Ap
             f"this build reads a vector of thresholds at start ({VARIABLE}), and another one takes "
             f"a restart; {why}"
         )
-    if able is not None and able.request_fields:
+    if added and able is not None and able.request_fields:
         return RequestFields(
             "this build takes settings in each request, which autospec adds at its front door; "
             f"{why}"
         )
-    return Flags(
-        f"settings are flags at start, and change by a restart; {why}; this build reads no cost "
-        f"vector ({VARIABLE}) and no settings in requests"
+    also = (
+        "settings in requests, which this build takes, are not added by anybody"
+        if able is not None and able.request_fields
+        else f"this build reads no cost vector ({VARIABLE}) and no settings in requests"
     )
+    return Flags(f"settings are flags at start, and change by a restart; {why}; {also}")
