@@ -68,6 +68,7 @@ async def serving(
         for prompt in PROMPTS:
             await owner.server.chat(prompt, tokens=32, within=120)
         await until(lambda: owner.watch.total.predicted > 32, task)
+        assert owner.watch.total.drafts > 0
     finally:
         owner.stop(hurry=True)
         await task
@@ -97,7 +98,6 @@ def test_a_proven_engine_is_steered_and_its_rounds_are_learnt_from(
     assert tuner.advisor is not None
     assert tuner.advisor.knowledge.belief.observed > 40
     assert tuner.advisor.against_plain.rounds > 0
-    assert owner.watch.total.drafts > 0
 
 
 def test_an_engine_that_cannot_be_steered_serves_with_flags_and_says_why(
