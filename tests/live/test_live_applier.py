@@ -27,7 +27,7 @@ from autospec.engine.live.applier import (
 from autospec.engine.live.memory import Reason, State, Status
 from autospec.engine.live.policy import at_most
 from autospec.engine.live.telemetry import LiveRound
-from autospec.engine.server import Server, http_client
+from autospec.engine.server import Server
 from autospec.tuning.observations import Round
 
 if TYPE_CHECKING:
@@ -121,15 +121,8 @@ def test_a_handshake_on_the_engine_proves_or_refuses(
         environment = session.environment(environment)
 
     async def shake() -> str | None:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            env=environment,
-            pass_fds=session.descriptors,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        async with Server(process, http_client(endpoint)) as server:
+        started = Server.start(argv, environment, endpoint, descriptors=session.descriptors)
+        async with await started as server:
             await server.ready(300)
             said = await handshake(session, server, n_max=8, within=300)
             if said is None:
