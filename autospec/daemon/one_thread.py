@@ -12,7 +12,7 @@ _VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 
 
 def calm_arithmetic() -> None:
-    """Load numpy and scipy with one thread, unless the user says otherwise.
+    """Load numpy with one thread, unless the user says otherwise.
 
     Only what is not loaded yet is calmed. The environment is as before afterwards: children, which
     may use such a library as well, are not concerned.
@@ -21,7 +21,6 @@ def calm_arithmetic() -> None:
     os.environ.update(dict.fromkeys(ours, "1"))
     try:
         import numpy  # noqa: F401, PLC0415 - while the variables are set
-        import scipy.linalg  # noqa: F401, PLC0415
     finally:
         for name in ours:
             del os.environ[name]

@@ -37,6 +37,7 @@ from autospec.bench.fleet import Fleet
 from autospec.bench.stats import overall_rate, overall_ratio
 from autospec.bench.tuned import TunedArm
 from autospec.bench.workloads import Request, deep_request, requests_of
+from autospec.calibration.run import Progress
 from autospec.config.load import load, parse
 from autospec.config.schema import Config
 from autospec.demo.assets import ensure_models
@@ -213,9 +214,15 @@ async def main(options: argparse.Namespace) -> dict[str, Any]:
     mixture = tomllib.loads(MIXTURE.read_text("utf-8"))
     config = configuration(mixture, options.config, options.model)
     name = options.model or next(iter(config.enabled_models()))
-    subject, _ = await subject_of(
-        find_engine(), config, name, snapshot().key(), lambda step: _tell(step.what)
-    )
+    said: set[str] = set()
+
+    def progress(step: Progress) -> None:
+        series = step.what.partition(":")[0]
+        if series not in said:
+            said.add(series)
+            _tell(f"measuring {series}")
+
+    subject, _ = await subject_of(find_engine(), config, name, snapshot().key(), progress)
     rows = rows_of(mixture, every=4 if options.quick else 1)
     tokens = 24 if options.quick else mixture["tokens"]
     with tempfile.TemporaryDirectory(prefix="autospec-") as folder:
