@@ -170,11 +170,14 @@ class Steering:
         )
 
     @property
-    def present(self) -> Policy | None:
-        """The rule in force where the last round was."""
+    def present(self) -> tuple[Policy, str] | None:
+        """The rule in force where the last round was, and where that is, in words."""
         if self.solved is None or self._next is None:
             return None
-        return self.solved.at(self._next[0], self._next[1])
+        busy, depth, _ = self._next
+        policy = self.solved.at(busy, depth)
+        slots = "1 busy slot" if busy == 1 else f"{busy} busy slots"
+        return None if policy is None else (policy, f"with {slots} at depth {depth:.0f}")
 
     def _explore(self, solved: Solved, knowledge: Knowledge) -> Ahead | None:
         """Where the next draft is let go further than the policy asks for, if the budget allows."""

@@ -32,6 +32,7 @@ from autospec.daemon.watch import NOTHING, Watch
 from autospec.engine.live.applier import LiveSession
 from autospec.engine.live.policy import at_most
 from autospec.tuning.observations import Counters
+from autospec.tuning.stopping import Policy
 
 LOOK_SECONDS = 5.0
 """How often it is thought again."""
@@ -102,6 +103,7 @@ class Tuner:
         self._inbox = _Inbox()
         self._job: Future[Thought] | None = None
         self._session: LiveSession | None = None
+        self._told: Policy | None = None
 
     def first(self) -> Setting:
         """The setting for the first child, and for one that takes the place of a refused one."""
@@ -161,7 +163,7 @@ class Tuner:
             a_slot = self.model.context // config.slots
             room = Room(config.slots, a_slot, n_max, config.thresholds)
             self.steering = Steering(room, Budget(self.settings.explore))
-            self._session = session
+            self._session, self._told = session, None
         self._inbox.steps += self.steering.read(session)
 
     def reconsider(self, current: Setting, watch: Watch) -> Setting | None:
@@ -283,7 +285,10 @@ class Tuner:
         steering, session = self.steering, self._session
         if steering is None or session is None:
             return
-        before = steering.present
         steering.put(session, solved, advisor.knowledge)
-        if (change := live_change(before, steering.present)) is not None:
+        if (present := steering.present) is None:
+            return
+        change = live_change(self._told, *present)
+        if change is not None:
+            self._told = present[0]
             advisor.record(change, time.time())

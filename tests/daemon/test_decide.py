@@ -208,15 +208,19 @@ def policy(drafted: float) -> Policy:
 
 
 def test_live_thresholds_are_told_of_when_drafts_change_clearly() -> None:
-    assert live_change(None, policy(2.0)) is None
-    assert live_change(policy(2.0), policy(2.2)) is None
-    longer = live_change(policy(2.0), policy(4.0))
+    first = live_change(None, policy(2.0), "here")
+    assert first is not None
+    assert first.action == "change live"
+    assert live_change(policy(2.0), policy(2.2), "here") is None
+    longer = live_change(policy(2.0), policy(4.0), "with 1 busy slot at depth 7")
     assert longer is not None
     assert (longer.action, longer.option) == ("change live", LIVE)
-    none = live_change(policy(2.0), policy(0.0))
+    assert "in place of 2.0 with 1 busy slot at depth 7" in longer.reason
+    none = live_change(policy(2.0), policy(0.0), "here")
     assert none is not None
     assert (none.action, none.option) == ("live k = 0", ZERO)
-    assert live_change(policy(0.0), policy(0.1)) is not None
+    assert live_change(policy(0.0), policy(0.1), "here") is not None
+    assert live_change(policy(0.0), policy(0.0), "here") is None
 
 
 rates = st.floats(0.0, 100.0)

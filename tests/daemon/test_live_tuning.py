@@ -57,6 +57,9 @@ def test_drafts_become_shorter_as_slots_join_without_a_restart() -> None:
     shared = drafted(traffic, 100)
     traffic.play(EASY, 200)
     assert shared < 0.8 * alone
+    assert traffic.tuner.advisor is not None
+    told = [one.decision for one in traffic.tuner.advisor.decisions]
+    assert any(one.action == "change live" and "with 4 busy slots" in one.reason for one in told)
     assert drafted(traffic, 100) > 0.9 * alone
     assert len(traffic.settings) == 1
 
@@ -81,7 +84,7 @@ def test_stationary_traffic_changes_nothing_beyond_the_budget_of_exploring() -> 
     assert traffic.tuner.advisor is not None
     actions = [one.decision.action for one in traffic.tuner.advisor.decisions]
     assert not any("restart" in action for action in actions)
-    assert sum(action == "change live" for action in actions) <= 3
+    assert sum(action == "change live" for action in actions) <= 4
 
 
 def test_costs_that_were_calibrated_wrong_are_learned() -> None:

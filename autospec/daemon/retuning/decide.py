@@ -323,15 +323,18 @@ def _in_words(sums: Arithmetic) -> str:
     )
 
 
-def live_change(before: Policy | None, after: Policy | None) -> Decision | None:
-    """What became of the live thresholds at the present load and depth, if it is worth telling."""
-    if before is None or after is None:
-        return None
-    drafts, drafted = after.mean_drafted, before.mean_drafted
-    if before.drafts == after.drafts and abs(drafts - drafted) < LIVE_CHANGE * max(drafted, 1.0):
-        return None
+def live_change(before: Policy | None, after: Policy, where: str) -> Decision | None:
+    """What became of the live thresholds since they were told of last, if it is worth telling.
+
+    `before` is what was told of then, None for nothing yet; `where` names the load and the depth.
+    """
     rates = f"{after.rate:.1f} tokens/s predicted, {after.zero_rate:.1f} without drafting"
+    if before is not None and before.drafts == after.drafts:
+        change = abs(after.mean_drafted - before.mean_drafted)
+        if change < LIVE_CHANGE * max(before.mean_drafted, 1.0):
+            return None
     if not after.drafts:
-        return Decision("live k = 0", ZERO, f"drafting does not pay here: {rates}")
-    reason = f"drafts of {drafts:.1f} tokens on average in place of {drafted:.1f}: {rates}"
+        return Decision("live k = 0", ZERO, f"drafting does not pay {where}: {rates}")
+    place = f" in place of {before.mean_drafted:.1f}" if before is not None else ""
+    reason = f"drafts of {after.mean_drafted:.1f} tokens on average{place} {where}: {rates}"
     return Decision("change live", LIVE, reason)
