@@ -175,7 +175,7 @@ def _give_up(lost: Exception, model: str, *, late: bool) -> None:
     """Raises Refused when there is no use in trying again."""
     if exhausted(lost):
         raise busy("too many connections", "too_many_connections")
-    if isinstance(lost, aiohttp.ClientResponseError):
+    if isinstance(lost, aiohttp.ClientResponseError) or (late and not not_reached(lost)):
         raise broken(f"{model}: no answer came from llama-server")
     if late:
         raise busy(f"{model}: llama-server cannot be reached", "model_not_ready")

@@ -179,13 +179,30 @@ def test_a_request_that_three_children_died_over_goes_to_no_fourth(
     tmp_path: Path, free_port: int
 ) -> None:
     async def die(asked: Asked) -> None:
+        door.gates["chat"].open(door.children["chat"].endpoint)
         asked.die()
 
     async def check() -> None:
+        nonlocal door
         async with open_door(tmp_path, free_port, die) as door:
             status, body = await door.post("/completion", json={})
             assert (status, json.loads(body)["error"]["code"]) == (502, "upstream_failed")
             assert len(door.children["chat"].asked) == 3
+
+    door: Door
+    play(check())
+
+
+def test_a_child_that_lives_and_never_answers_a_request_is_not_asked_for_ever(
+    tmp_path: Path, free_port: int
+) -> None:
+    async def die(asked: Asked) -> None:
+        asked.die()
+
+    async def check() -> None:
+        async with open_door(tmp_path, free_port, die, wait=0.3) as door:
+            status, body = await door.post("/completion", json={})
+            assert (status, json.loads(body)["error"]["code"]) == (502, "upstream_failed")
 
     play(check())
 
