@@ -14,6 +14,7 @@ start to `llama-server.starts.jsonl`. Keys of the script, all optional:
     prefill_seconds every prompt takes so long; /slots is answered only between its batches of
                     `batch_seconds` (default: the whole prompt). The processor works, a little
     ignore_sigterm  true: only SIGKILL ends it
+    lingers         true: told to end it stops listening, and goes on for ever
     log_flood       lines logged once ready; log_bytes: one line of so many bytes, never ended
     metrics         "missing" (501), "garbage", or "resets" (starts from zero at each scrape)
     speculation     "off": logs an error and then serves without it
@@ -120,6 +121,9 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.split("?")[0].removeprefix("/v1").removeprefix("/")
         if self.state.script.get("hang") == path:
             time.sleep(3600)
+        if self.state.leaving:
+            self.close_connection = True
+            return
         if path in ("slots", "metrics"):
             self.state.pass_queue()
         if not self.state.ready:
@@ -297,9 +301,17 @@ def serve(options: Options, script: Json) -> None:
     sys.stderr.flush()
     while not stop.wait(0.05):
         pass
+    clean_up(server, options, script)
+
+
+def clean_up(server: Server, options: Options, script: Json) -> None:
     log("cleaning up before exit...")
-    if unix:
+    if options.host.endswith(".sock"):
         Path(options.host).unlink(missing_ok=True)
+    if script.get("lingers"):
+        server.state.leaving = True
+        server.socket.close()
+        threading.Event().wait()
     end(0)
 
 

@@ -59,6 +59,7 @@ class State:
         self.script = script
         self.lock = threading.Lock()
         self.ready = False
+        self.leaving = False
         self.requests = 0
         self.busy: set[int] = set()
         self.tasks: dict[int, int] = {}

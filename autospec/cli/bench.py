@@ -108,6 +108,10 @@ def command(
     Interrupt it with Ctrl-C, and the same command goes on where it was. The report is kept in
     the cache as well. MODEL is a name from the configuration.
     """
+    from autospec.daemon.one_thread import calm_arithmetic
+
+    calm_arithmetic()
+
     from dataclasses import replace
 
     if replay_file is not None:

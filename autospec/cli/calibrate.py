@@ -40,6 +40,10 @@ def command(
     MODEL is a name from the configuration; without it every model is measured. Stop the daemon
     first: a server at work makes the figures worthless.
     """
+    from autospec.daemon.one_thread import calm_arithmetic
+
+    calm_arithmetic()
+
     import asyncio
 
     from rich.console import Console

@@ -27,6 +27,10 @@ def command(quick: bool, grade: str, engine: Path | None, as_json: bool) -> None
     serves, learns from traffic, and compares plain decoding, the engine's default and the
     tuned setting on the same prompts, in turn.
     """
+    from autospec.daemon.one_thread import calm_arithmetic
+
+    calm_arithmetic()
+
     import asyncio
 
     from rich.console import Console

@@ -24,7 +24,7 @@ from autospec.engine.failures import ExitCause, speculation_fault
 from autospec.engine.launch import Endpoint, Speculation
 from autospec.engine.live.applier import LiveSession, live_speculation
 from autospec.engine.observe import SlotState
-from autospec.engine.server import Server, ServerDied
+from autospec.engine.server import Server, ServerDied, refuses
 from autospec.engine.waiting import to_the_end
 from autospec.errors import EngineError, ServeError
 from autospec.hardware.pressure import killed_for_memory
@@ -35,6 +35,10 @@ _SILENT_TOKENS = 256
 
 PROBE_AFTER = 20.0
 """Seconds without any movement after which a request of our own is tried, and that it may take."""
+
+DEAF_AFTER = 3.0
+"""Seconds for which nobody has listened on the child's address until it is given up. A child that
+was told to end by somebody else closes it first, and may then wait for its requests for ever."""
 
 T = TypeVar("T")
 
@@ -88,6 +92,7 @@ class Child:
         self._around = around
         self._said: set[str] = set()
         self._liveness = Liveness.new(self.began)
+        self._deaf_since: float | None = None
         # Two looks: at the last one the kernel may have killed already.
         self._pressures = deque([around.pressure()], maxlen=2)
 
@@ -156,7 +161,9 @@ class Child:
         if self.gone:
             raise await self.lost()
         progress = None if counters is None else _unknown()
-        await self._look(progress if states is None else _progress(states), in_flight)
+        progress = progress if states is None else _progress(states)
+        await self._listens(answered=states is not None and counters is not None)
+        await self._look(progress, in_flight)
 
     async def lost(self) -> Lost:
         """The end of an ended child, explained."""
@@ -177,6 +184,11 @@ class Child:
             alarm.cancel()
             if self.session is not None:
                 self.session.close()
+
+    async def _listens(self, *, answered: bool) -> None:
+        """Note since when nobody listens for it any more; old connections may still be served."""
+        deaf = not answered and await refuses(self.endpoint)
+        self._deaf_since = (self._deaf_since or time.monotonic()) if deaf else None
 
     async def _look(self, progress: Hashable | None, in_flight: int) -> None:
         """Is it stuck? The processor is asked only while it is in doubt."""
@@ -204,6 +216,9 @@ class Child:
 
     def stuck(self, patience: Patience) -> Lost | None:
         """Why it must be replaced although it runs; None while there is hope."""
+        if self._deaf_since is not None and time.monotonic() - self._deaf_since > DEAF_AFTER:
+            sentence = "llama-server takes no connections any more: somebody has told it to end"
+            return Lost(ExitCause("terminated", sentence))
         if self.terms.charge.launch.rpc:
             # The work is done elsewhere: this process may rest for as long as a batch takes.
             patience = Patience(patience.stuck, patience.stuck)

@@ -8,9 +8,10 @@ from autospec.calibration.result import Calibration
 from autospec.config.schema import ModelConfig
 from autospec.daemon.retuning.appliers import Applier, Choice, applier
 from autospec.daemon.retuning.knowledge import Knowledge
-from autospec.daemon.setting import Basis, Setting, Source, plain
+from autospec.daemon.retuning.sources import sources_of
+from autospec.daemon.setting import Basis, Setting, Source, Unpinned, plain
 from autospec.engine.capabilities import DRAFT_SIMPLE, Capabilities
-from autospec.engine.launch import Speculation
+from autospec.engine.launch import PLAIN, Speculation
 from autospec.tuning.cost import RoundCost
 from autospec.tuning.plan import Pins, Plan, make_plan
 from autospec.tuning.survival import SurvivalModel
@@ -18,7 +19,10 @@ from autospec.tuning.survival import SurvivalModel
 USUAL_DEPTH = 1024
 """Context depth in tokens that is planned for until traffic tells, if the context is that long."""
 
+NO_DRAFT = "there is no draft model: plain decoding"
+
 _SHARE_OF_CONTEXT = 4
+_NOTHING_PINNED = {"type": "auto", "n_max": None, "n_min": None, "p_min": None, "thresholds": None}
 _ENGINE_N_MAX = 3
 
 
@@ -79,11 +83,17 @@ class Model:
         )
 
     @property
+    def drafted(self) -> bool:
+        """Whether there is a draft model."""
+        return self.config.draft is not None or self.config.draft_hf is not None
+
+    @property
     def tuned(self) -> bool:
-        """Whether there is anything to choose: a draft model, costs, and the user's leave."""
-        drafted = self.config.type == "auto" or self.config.type == (DRAFT_SIMPLE,)  # noqa: PLR1714
-        has_draft = self.config.draft is not None or self.config.draft_hf is not None
-        return drafted and has_draft and self.calibration is not None
+        """Whether there is anything to choose: something to draft from, costs, and the user's
+        leave."""
+        free = self.config.type == "auto" or self.config.type == (DRAFT_SIMPLE,)  # noqa: PLR1714
+        possible = self.drafted or bool(sources_of(self.able, drafted=False))
+        return free and possible and self.calibration is not None
 
     def applier(self) -> Applier:
         """How a choice reaches the engine, made anew."""
@@ -92,20 +102,30 @@ class Model:
 
 def choose(model: Model, by: Applier | None = None) -> Setting:
     """The setting to launch `model` with, and why; `by` carries it, by default the best way."""
+    return beside_pins(model, _chosen(model, by))
+
+
+def _chosen(model: Model, by: Applier | None) -> Setting:
     config = model.config
-    has_draft = config.draft is not None or config.draft_hf is not None
     if config.type == "off":
         return plain('type = "off" in the configuration', "pinned")
     if config.type != "auto" and config.type != (DRAFT_SIMPLE,):  # noqa: PLR1714 - narrows
         return _pinned_type(config, config.type)
-    if not has_draft:
-        return plain("there is no draft model: plain decoding")
+    if not model.drafted:
+        plan = None if model.calibration is None else without_draft(predict(model))
+        return replace(plain(NO_DRAFT, plan=plan), basis=model.basis)
     if model.calibration is None:
         return _uncalibrated(config)
     plan = predict(model)
     if plan.scalar is None or not plan.speculate:
         return replace(plain(plan.reason, plan=plan), basis=model.basis)
     return speculating(model, plan, by or model.applier())
+
+
+def without_draft(plan: Plan) -> Plan:
+    """`plan` where there is no draft model to carry it out."""
+    off = replace(plan, speculate=False, scalar=None, rate=plan.plain_rate, unsure=False)
+    return replace(off, reason=NO_DRAFT)
 
 
 def speculating(model: Model, plan: Plan, by: Applier) -> Setting:
@@ -120,6 +140,24 @@ def speculating(model: Model, plan: Plan, by: Applier) -> Setting:
         live=by.name == "live",
         environment=carried.environment,
     )
+
+
+def beside_pins(model: Model, setting: Setting) -> Setting:
+    """`setting` with what would be chosen if the user had pinned nothing."""
+    free = model.config.model_copy(update=_NOTHING_PINNED)
+    if free == model.config or not model.drafted or model.calibration is None:
+        return setting
+    unbound = replace(model, config=free)
+    plan = predict(unbound)
+    speculation, live = PLAIN, False
+    if plan.speculate and plan.scalar is not None:
+        scalar, live = plan.scalar, unbound.steered
+        speculation = Speculation((DRAFT_SIMPLE,), scalar.n_max, scalar.n_min, scalar.p_min)
+    rate = setting.plan.rate if setting.plan is not None else None
+    if rate is None and not setting.speculation.on:
+        rate = plan.plain_rate
+    loss = None if rate is None else 1.0 - rate / plan.rate
+    return replace(setting, unpinned=Unpinned(speculation, live, plan.rate, loss))
 
 
 def choice_of(model: Model, plan: Plan) -> Choice:

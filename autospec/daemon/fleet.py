@@ -55,6 +55,9 @@ class Mind:
     def refuse_live(self, reason: str) -> Setting:
         return self.tuner.refuse_live(reason)
 
+    def request_fields(self) -> Mapping[str, float] | None:
+        return self.tuner.request_fields()
+
     def steer(self, setting: Setting, session: LiveSession) -> None:
         self.tuner.steer(setting, session)
 
@@ -160,13 +163,18 @@ class Fleet:
     async def _calibration(self, order: Order, settings: Settings) -> Calibration | None:
         """The costs of this model, measured now if they are not known; None without a draft."""
         launch = order.prepared.launch
-        if not launch.has_draft:
-            return None
         known = await asyncio.to_thread(
             stored, self._store, order.prepared, settings, self._hardware
         )
         if known is not None or not self._measure:
             return known
+        if not launch.has_draft:
+            text = (
+                "there is no draft model; n-gram drafting is tried once "
+                f"`autospec calibrate {launch.name}` has measured this one"
+            )
+            self._events.add(text, model=launch.name)
+            return None
         self._events.add(
             f"first start with this model, engine and machine: measuring for up to "
             f"{settings.budget:.0f} s",
@@ -206,7 +214,10 @@ class Fleet:
         """Start the model `name`, or let the supervisor that it has take the new order."""
         live = calibration is not None and self._may_steer(order)
         able = order.prepared.engine.capabilities
-        model = Model(order.config, order.prepared.context, calibration, able, live=live)
+        door = config.server.front_door
+        model = Model(
+            order.config, order.prepared.context, calibration, able, live=live, added=door
+        )
 
         def say(text: str, level: Level) -> None:
             self._events.add(text, model=name, level=level)
@@ -223,6 +234,8 @@ class Fleet:
                 served.supervisor.adopt(charge, tuner.first())
             return
         mind = Mind(tuner)
+        if door:
+            self.gates[name].fields = mind.request_fields
         log = served.log if served is not None else ChildLog.open(name)
         supervisor = Supervisor(
             charge,
@@ -231,7 +244,7 @@ class Fleet:
             mind.reconsider,
             log,
             live=mind,
-            gate=self.gates[name] if config.server.front_door else None,
+            gate=self.gates[name] if door else None,
             roster=self._roster,
             steps=self._steps(charge),
             on_step=lambda steps: self._memory.degraded(
@@ -257,7 +270,7 @@ class Fleet:
             self.over.set()
 
     def _may_steer(self, order: Order) -> bool:
-        if order.engine.live_policy == "off":
+        if order.engine.live_policy == "off" or not order.prepared.launch.has_draft:
             return False
         reason = steering.why_not(order.prepared.engine, order.prepared.launch)
         if reason is not None:

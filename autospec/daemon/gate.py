@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,7 +55,8 @@ class Gate:
     `innocent` are the generations that were ended from outside: no request is to blame for it.
     `way` and `reason` are for everybody to read; only the owner of the child calls `open`,
     `hold`, `sleep` and `shut`. `private_slots`: the child can save slots for its owner's sake
-    alone, and no client may ask it to.
+    alone, and no client may ask it to. `fields` tells what is added to each request for a
+    completion, if anything is.
     """
 
     def __init__(self, name: str, *, most_waiting: int = 256) -> None:
@@ -69,6 +70,7 @@ class Gate:
         self.innocent: set[int] = set()
         self.used = time.monotonic()
         self.private_slots = False
+        self.fields: Callable[[], Mapping[str, float] | None] = lambda: None
         self._most_waiting = most_waiting
         self._passed: Counter[int] = Counter()
         self._changed = asyncio.Event()

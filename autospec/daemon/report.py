@@ -90,12 +90,13 @@ def _setting(setting: Setting) -> dict[str, Any]:
         "p_min": speculation.p_min,
         "sources": dict(setting.sources),
         "why": setting.reason,
-        "thresholds": plan.policy.to_json()["thresholds"] if plan else None,
+        "thresholds": plan.policy.to_json()["thresholds"] if plan and plan.scalar else None,
         "predicted_rate": plan.rate if plan else None,
         "predicted_plain_rate": plan.plain_rate if plan else None,
         "unsure": plan.unsure if plan else None,
         "live": setting.live,
         "basis": asdict(setting.basis),
+        "unpinned": setting.unpinned.to_json() if setting.unpinned else None,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from autospec.engine.launch import PLAIN, Speculation
 from autospec.tuning.plan import Plan
@@ -23,11 +23,35 @@ class Basis:
 
 
 @dataclass(frozen=True)
+class Unpinned:
+    """What would be chosen if the user had pinned nothing, and its predicted tokens/s. `loss` is
+    the share of it that the pins give up by prediction, None where theirs cannot be predicted;
+    negative where the pins are predicted to be faster."""
+
+    speculation: Speculation
+    live: bool
+    rate: float
+    loss: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "type": ",".join(self.speculation.types) or "off",
+            "n_max": self.speculation.n_max,
+            "n_min": self.speculation.n_min,
+            "p_min": self.speculation.p_min,
+            "live": self.live,
+            "predicted_rate": self.rate,
+            "loss": self.loss,
+        }
+
+
+@dataclass(frozen=True)
 class Setting:
     """`sources` tells for `type`, `n_max`, `n_min` and `p_min` whether autospec or the user
     chose. `plan` holds the predictions; None where nothing was measured to predict from.
     `live`: thresholds decide inside the engine, and `speculation` only gives them room.
-    `environment` is added to the child's."""
+    `environment` is added to the child's. `unpinned` is None where nothing is pinned, or nothing
+    was measured to predict from."""
 
     speculation: Speculation
     reason: str
@@ -36,6 +60,7 @@ class Setting:
     basis: Basis = field(default_factory=Basis)
     live: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    unpinned: Unpinned | None = None
 
     def same_launch(self, other: Setting) -> bool:
         """Whether a child under this setting needs no restart for `other`."""

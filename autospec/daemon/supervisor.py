@@ -311,7 +311,7 @@ class Supervisor:
         if child is not None:
             if TREATMENTS[lost.cause.kind] is Treatment.AT_ONCE:
                 self._traffic.absolve(child)
-            if lost.cause.kind == "wedged":
+            if not child.gone:
                 self._record.enter(Phase.STOPPING, lost.cause.sentence)
             await self._launcher.end(child, self._in_a_hurry, lost)
         if self._beside.fresh is None:

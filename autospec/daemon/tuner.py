@@ -25,7 +25,9 @@ from autospec.daemon.retuning.explain import explain
 from autospec.daemon.retuning.exploring import Budget
 from autospec.daemon.retuning.knowledge import less
 from autospec.daemon.retuning.remember import Remembered
+from autospec.daemon.retuning.sources import sources_of
 from autospec.daemon.retuning.steps import Step
+from autospec.daemon.retuning.trying import Trying
 from autospec.daemon.setting import Basis, Setting, plain
 from autospec.daemon.steering import Room, Solved, Steering
 from autospec.daemon.watch import NOTHING, Watch
@@ -89,8 +91,16 @@ class Tuner:
         self.by = model.applier()
         self.advisor: Advisor | None = None
         if model.tuned:
-            trials = self._remembered.trials()
-            self.advisor = Advisor(model, settings, self.by, model.knowledge, trials=trials)
+            names = sources_of(model.able, drafted=model.drafted)
+            free = settings.n_grams and model.config.type == "auto" and not model.config.pinned
+            self.advisor = Advisor(
+                model,
+                settings,
+                self.by,
+                model.knowledge,
+                trials=self._remembered.trials(),
+                trying=Trying(self._remembered.sources(names if free else ())),
+            )
         self._earlier = self._remembered.decisions(KEPT)
         self._say = say
         self._background = background
@@ -111,9 +121,11 @@ class Tuner:
             self._forced = self._forced or plain("you asked for plain decoding", "pinned")
             return self._forced
         setting = choose(self.known, self.by)
-        if self.advisor is not None and (why := self.advisor.bars(setting)) is not None:
-            return replace(plain(why, plan=setting.plan), basis=setting.basis)
-        return setting
+        if self.advisor is None:
+            return setting
+        if (why := self.advisor.bars(setting)) is not None:
+            setting = replace(plain(why, plan=setting.plan), basis=setting.basis)
+        return self.advisor.remembered(setting)
 
     async def explain(self, setting: Setting | None = None) -> dict[str, Any]:
         """Why the model runs as it does under `setting`, by default under its first one."""

@@ -223,28 +223,43 @@ class Server:
         await to_the_end(self.stop(grace=2.0))
 
 
+async def _connect(endpoint: Endpoint) -> None:
+    """See whether `endpoint` takes a connection: OSError or TimeoutError where it does not."""
+    opened = (
+        asyncio.open_connection(endpoint.host, endpoint.port)
+        if endpoint.socket is None
+        else asyncio.open_unix_connection(endpoint.socket)
+    )
+    async with asyncio.timeout(PROBE_SECONDS):
+        _, writer = await opened
+    writer.close()
+
+
+async def refuses(endpoint: Endpoint) -> bool:
+    """Whether nobody listens on `endpoint`; a full queue and any other doubt are no refusal."""
+    try:
+        await _connect(endpoint)
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    except (OSError, TimeoutError):
+        pass
+    return False
+
+
 async def _make_way(endpoint: Endpoint) -> None:
     """See that nobody answers on `endpoint`, and remove the socket that a killed server left.
 
     Another server there would be taken for ours until ours has found that it cannot listen;
     and the engine does not start where the file of a UNIX socket exists (build 11434).
     """
-    opened = (
-        asyncio.open_connection(endpoint.host, endpoint.port)
-        if endpoint.socket is None
-        else asyncio.open_unix_connection(endpoint.socket)
-    )
     try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            _, writer = await opened
+        await _connect(endpoint)
     except TimeoutError:
         pass
     except OSError:
         if endpoint.socket is not None and endpoint.socket.is_socket():
             endpoint.socket.unlink(missing_ok=True)
         return
-    else:
-        writer.close()
     where = endpoint.socket or f"{endpoint.host}:{endpoint.port}"
     raise ServeError(
         f"another program already listens on {where}",

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autospec.ui.status import duration
+from autospec.ui.status import duration, without_pins
 
 Json = dict[str, Any]
 
@@ -53,6 +53,8 @@ def _facts(model: Json) -> RenderableType:
         shown = f"{setting['type']}, thresholds inside the engine, up to {setting['n_max']} tokens"
     table.add_row("setting", shown)
     table.add_row("why", setting["why"])
+    if words := without_pins(setting):
+        table.add_row("without pins", words)
     table.add_row("applier", f"{applier['name']}: {applier['why']}")
     if applier["loss"]:
         table.add_row(

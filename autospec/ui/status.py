@@ -75,6 +75,8 @@ def _model(model: Json) -> RenderableType:
         table.add_row(name, trouble)
     table.add_row("setting", _setting(model["setting"]))
     table.add_row("why", model["setting"]["why"])
+    if words := without_pins(model["setting"]):
+        table.add_row("without pins", words)
     if model["not_live"]:
         table.add_row("not live", Text(model["not_live"], style="yellow"))
     if thresholds := _thresholds(model["setting"]):
@@ -114,6 +116,24 @@ def _setting(setting: Json) -> Text:
         text.append(f"{name} {setting[name]:g}" if name != "type" else f"{setting['type']}")
         text.append(f" {source}  " if source != setting["type"] else "  ", style="dim")
     return text
+
+
+def without_pins(setting: Json) -> str | None:
+    """What would be chosen if nothing were pinned, and what the pins cost; None without pins."""
+    free = setting["unpinned"]
+    if free is None:
+        return None
+    chosen = "plain decoding"
+    if free["type"] != "off":
+        numbers = {name: free[name] for name in ("n_max", "n_min", "p_min") if free[name]}
+        chosen = " ".join([free["type"], *(f"{name} {value:g}" for name, value in numbers.items())])
+        chosen += ", live" if free["live"] else ""
+    words = f"{chosen}: {free['predicted_rate']:.1f} tokens/s predicted"
+    if (loss := free["loss"]) is None:
+        return f"{words}; what is pinned cannot be predicted"
+    if abs(loss) < 0.005:
+        return f"{words}; the pins cost nothing"
+    return f"{words}; the pins {'cost' if loss > 0 else 'gain'} {abs(loss):.0%}"
 
 
 def _thresholds(setting: Json) -> str | None:

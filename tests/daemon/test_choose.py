@@ -88,6 +88,46 @@ def test_a_pin_is_kept_and_said(pin: dict[str, float]) -> None:
     assert list(setting.sources.values()).count("pinned") == 1
 
 
+def test_a_pin_is_set_beside_what_would_be_chosen_without_it() -> None:
+    known = calibration(accepted=8)
+    free, short = choose(model(known)), choose(model(known, n_max=1))
+    assert free.unpinned is None
+    assert short.unpinned is not None
+    assert short.unpinned.speculation == free.speculation
+    assert short.plan is not None
+    assert free.plan is not None
+    assert short.unpinned.rate == pytest.approx(free.plan.rate)
+    assert short.unpinned.loss == pytest.approx(1 - short.plan.rate / free.plan.rate)
+    assert short.unpinned.loss > 0.2
+
+
+def test_what_plain_decoding_by_the_users_wish_costs_is_known_once_the_draft_was_measured() -> None:
+    known = calibration(accepted=8)
+    off = choose(model(known, type="off"))
+    assert not off.speculation.on
+    assert off.unpinned is not None
+    assert off.unpinned.speculation.on
+    assert off.unpinned.loss is not None
+    assert off.unpinned.loss > 0.5
+    assert choose(model(None, type="off")).unpinned is None
+
+
+def test_what_another_type_costs_is_not_guessed() -> None:
+    setting = choose(model(calibration(accepted=8), type=["ngram-mod"]))
+    assert setting.unpinned is not None
+    assert setting.unpinned.loss is None
+
+
+def test_where_a_pin_forces_a_bad_draft_plain_decoding_is_what_would_be_chosen() -> None:
+    known = calibration(accepted=0, slope=10.0)
+    setting = choose(model(known, type=["draft-simple"], n_max=4))
+    assert setting.speculation.on
+    assert setting.unpinned is not None
+    assert not setting.unpinned.speculation.on
+    assert setting.unpinned.loss is not None
+    assert setting.unpinned.loss > 0
+
+
 def test_the_type_that_was_measured_can_be_pinned_on() -> None:
     hopeless = calibration(accepted=0, slope=10.0)
     setting = choose(model(hopeless, type="draft-simple"))

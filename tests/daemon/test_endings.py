@@ -48,6 +48,25 @@ def test_a_child_that_ignores_sigterm_is_killed_within_the_grace(
     asyncio.run(main())
 
 
+def test_a_child_that_somebody_else_told_to_end_and_that_lingers_is_replaced(
+    fake_engine: FakeEngine, endpoint: Endpoint
+):
+    fake_engine.script_server(lingers=True)
+
+    async def main() -> None:
+        async with supervised(charge_of(fake_engine, endpoint), timing=HASTY) as it:
+            await it.until(Phase.READY)
+            child = it.child
+            child.send_signal(signal.SIGTERM)
+            await it.until(lambda: it.said("ready: ") == 2)
+            assert gone(child)
+            assert it.said("takes no connections any more")
+            assert it.supervisor.last_cause is not None
+            assert it.supervisor.last_cause.kind == "terminated"
+
+    asyncio.run(main())
+
+
 def test_a_stop_lets_the_request_under_way_be_answered(fake_engine: FakeEngine, endpoint: Endpoint):
     fake_engine.script_server(token_ms=20)
 

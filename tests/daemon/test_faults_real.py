@@ -87,6 +87,29 @@ def test_a_child_killed_idle_and_amid_a_stream_is_brought_back(charge_of: Charge
     asyncio.run(main())
 
 
+def test_a_child_that_somebody_else_tells_to_end_amid_a_stream_is_replaced(charge_of: ChargeOf):
+    """It stops listening at once, and waits for its stream, which gets no token any more."""
+    gate = Gate("m")
+
+    async def main() -> None:
+        async with supervised(charge_of(), gate=gate) as it:
+            await it.until(Phase.READY)
+            began = asyncio.Event()
+            cut = asyncio.create_task(stream(gate, began.set, n_predict=800))
+            await began.wait()
+            child = it.child
+            child.send_signal(signal.SIGTERM)
+            await asyncio.wait({cut})
+            await it.until(lambda: it.said("ready: ") == 2)
+            assert gone(child)
+            assert it.supervisor.last_cause is not None
+            assert it.supervisor.last_cause.kind in ("clean", "terminated")
+            generation, answer = await ask(gate)
+            assert (generation, answer.json()["timings"]["predicted_n"]) == (2, 8)
+
+    asyncio.run(main())
+
+
 def test_a_frozen_child_is_replaced_and_a_long_prompt_is_let_work(
     charge_of: ChargeOf, models: DemoModels, monkeypatch: pytest.MonkeyPatch
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -98,6 +99,15 @@ def served(tmp_path: Path, engine: Engine, models: DemoModels, free_port: int) -
     served.clean_up()
 
 
+def away_beyond_loading(served: Served, killed: float) -> float:
+    """Seconds from the kill until the model was ready again, less those that it took to load."""
+    status = served.status()
+    assert status is not None
+    last = {event["text"].partition(":")[0]: event["at"] for event in status["events"]}
+    assert killed < last["starting"] < last["ready"]
+    return float(last["starting"] - killed)
+
+
 def test_every_request_that_had_not_begun_is_answered_once(served: Served, free_port: int) -> None:
     served.until("ready", "small")
     load = Load(f"http://127.0.0.1:{free_port}")
@@ -105,20 +115,24 @@ def test_every_request_that_had_not_begun_is_answered_once(served: Served, free_
     for client in clients:
         client.start()
     chance = random.Random(7)
+    beyond = []
     try:
         for kill in range(KILLS):
             before = load.whole
             until(lambda before=before: load.whole > before, lambda: served.output)
             time.sleep(chance.uniform(0.0, 0.5))
-            served.child("small").send_signal(signal.SIGKILL)
+            child, killed = served.child("small"), time.time()
+            child.send_signal(signal.SIGKILL)
             until(lambda kill=kill: (served.model("small") or {"deaths": 0})["deaths"] > kill)
             served.until("ready", "small")
+            beyond.append(away_beyond_loading(served, killed))
     finally:
         load.over.set()
         for client in clients:
             client.join()
     assert load.lost == []
     assert load.whole > KILLS
+    assert statistics.median(beyond) < 1.0, beyond
     model = served.until("ready", "small")
     assert model["deaths"] == KILLS
     assert served.output.count("starting again at once") == KILLS

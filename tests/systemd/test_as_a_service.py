@@ -1,7 +1,7 @@
 """autospec as a service of a real systemd, from the wheel to the last trace.
 
-The tests are one life of one machine, in this order: installed, ready, serving, reloaded, frozen
-and recovered, drained, booted anew, removed.
+The tests are one life of one machine, in this order: installed, ready, serving, re-tuned, reloaded,
+frozen and recovered, drained, booted anew, removed.
 """
 
 from __future__ import annotations
@@ -139,6 +139,24 @@ def test_behind_its_walls_it_compiles_its_library_and_serves_those_who_have_a_ke
         "/opt/autospec/bin/python", "-c", ASK.replace("sesame", "guess"), "1", check=False
     )
     assert "401" in refused
+
+
+def test_it_is_tuned_again_to_its_traffic_while_the_same_child_serves(service: Service) -> None:
+    child = service.status()["models"][0]["pid"]
+
+    def explained() -> dict[str, Any]:
+        document = json.loads(service.machine.run(AUTOSPEC, "explain", "--json"))
+        model: dict[str, Any] = document["models"][0]
+        return model
+
+    def tuned_again() -> bool:
+        service.answer(32)
+        told = explained()
+        live = [one for one in told["decisions"] if one["action"] in ("change live", "live k = 0")]
+        return len(live) > 1 and told["learned"]["rounds"] > 0
+
+    service.machine.until(tuned_again, lambda: f"{explained()}\n{service.journal('-n', '30')}")
+    assert service.status()["models"][0]["pid"] == child
 
 
 def test_the_journal_has_levels(service: Service) -> None:

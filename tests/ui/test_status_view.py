@@ -52,6 +52,15 @@ MODEL: dict[str, Any] = {
         "unsure": False,
         "live": False,
         "basis": {"depth": 300.0, "busy": 1, "rounds": 250},
+        "unpinned": {
+            "type": "draft-simple",
+            "n_max": 9,
+            "n_min": 0,
+            "p_min": 0.2,
+            "live": False,
+            "predicted_rate": 46.2,
+            "loss": 1 - 42.0 / 46.2,
+        },
     },
     "live": LIVE,
     "calibration": {
@@ -136,9 +145,36 @@ def test_without_colour_there_are_no_escapes() -> None:
 
 def test_plain_decoding_shows_one_word_and_its_source() -> None:
     off = {**MODEL["setting"], "type": "off", "n_max": 0, "sources": {"type": "pinned"}}
-    text = shown(changed(setting={**off, "thresholds": None}))
+    text = shown(changed(setting={**off, "thresholds": None, "unpinned": None}))
     assert "off pinned" in text
     assert "n_max" not in text
+
+
+def test_what_is_pinned_is_shown_with_what_would_be_chosen_and_what_it_costs() -> None:
+    text = shown(changed(), 200)
+    assert "n_max 6 pinned" in text
+    assert "without pins" in text
+    free = "draft-simple n_max 9 p_min 0.2: 46.2 tokens/s predicted"
+    assert f"{free}; the pins cost 9%" in text
+
+
+@pytest.mark.parametrize(
+    ("free", "words"),
+    [
+        ({"loss": None}, "what is pinned cannot be predicted"),
+        ({"loss": 0.001}, "the pins cost nothing"),
+        ({"loss": -0.04}, "the pins gain 4%"),
+        ({"type": "off"}, "plain decoding: 46.2 tokens/s predicted"),
+        ({"live": True}, "p_min 0.2, live: 46.2"),
+    ],
+)
+def test_the_cost_of_pins_is_said_in_words(free: dict[str, Any], words: str) -> None:
+    setting = MODEL["setting"] | {"unpinned": MODEL["setting"]["unpinned"] | free}
+    assert words in shown(changed(setting=setting), 200)
+
+
+def test_without_pins_nothing_is_compared() -> None:
+    assert "without pins" not in shown(changed(setting=MODEL["setting"] | {"unpinned": None}))
 
 
 def test_a_failed_model_says_why() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -14,6 +15,7 @@ from multidict import CIMultiDict
 
 from autospec.daemon.front.body import Body
 from autospec.daemon.front.errors import Refused, broken, busy, no_child, stream_event
+from autospec.daemon.front.fields import with_fields
 from autospec.daemon.front.guard import to_child, to_client
 from autospec.daemon.front.metrics import Tally
 from autospec.daemon.front.upstream import Upstream, Upstreams, exhausted, not_reached
@@ -63,7 +65,8 @@ class Relay:
                 raise broken(f"{gate.name}: no answer came from llama-server")
             with gate.passing(leave), self._upstreams.of(leave.endpoint) as upstream:
                 try:
-                    answer = await _ask(upstream, request.method, path, headers, body)
+                    fields = gate.fields()
+                    answer = await _ask(upstream, request.method, path, headers, body, fields)
                 except _LOST as error:
                     lost: Exception = error
                 else:
@@ -182,8 +185,15 @@ def _give_up(lost: Exception, model: str, *, late: bool) -> None:
 
 
 async def _ask(
-    upstream: Upstream, method: str, path: str, headers: CIMultiDict[str], body: Body
+    upstream: Upstream,
+    method: str,
+    path: str,
+    headers: CIMultiDict[str],
+    body: Body,
+    fields: Mapping[str, float] | None,
 ) -> aiohttp.ClientResponse:
+    if body.data and fields:
+        return await upstream.ask(method, path, headers, with_fields(body.data, path, fields))
     if body.data is not None:
         return await upstream.ask(method, path, headers, body.data or None)
     sized = headers.copy()

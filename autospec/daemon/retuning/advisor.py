@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from autospec.config.schema import RetuneSection
-from autospec.daemon.choose import Model, choice_of, predict, speculating
+from autospec.daemon.choose import Model, beside_pins, choice_of, predict, speculating
 from autospec.daemon.retuning.appliers import Applier, Choice, RequestFields
 from autospec.daemon.retuning.costs import OTHER_WORK
 from autospec.daemon.retuning.decide import (
@@ -35,8 +35,10 @@ from autospec.daemon.retuning.gate import FEWEST, Gate
 from autospec.daemon.retuning.knowledge import Knowledge
 from autospec.daemon.retuning.moments import Moments
 from autospec.daemon.retuning.options import Outlook, named
+from autospec.daemon.retuning.sources import source_of
 from autospec.daemon.retuning.steps import Step
 from autospec.daemon.retuning.trials import Regime, Trial, Trials
+from autospec.daemon.retuning.trying import Trying, setting_from
 from autospec.daemon.setting import Basis, Setting, plain
 from autospec.engine.capabilities import DRAFT_SIMPLE
 from autospec.engine.launch import Speculation
@@ -98,6 +100,7 @@ class Advisor:
     lately: Gate = field(default_factory=lambda: Gate(most=LATELY))
     against_prediction: Gate = field(default_factory=lambda: Gate(most=LATELY))
     trials: Trials = field(default_factory=Trials)
+    trying: Trying = field(default_factory=Trying)
     decisions: deque[Record] = field(default_factory=lambda: deque(maxlen=KEPT))
     restarts: list[float] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
@@ -123,11 +126,15 @@ class Advisor:
         if seen.steps:
             self.knowledge = self.knowledge.after_steps(seen.steps)
             self.told += self.knowledge.told
+        rounds = sum(len(step.rounds) for step in seen.steps)
         for span, basis in seen.spans:
             if not seen.setting.live:
                 self._count(span, basis, seen.setting)
+                rounds += max(0, span.predicted - span.accepted)
+        self.trying.sources = self.trying.sources.after(rounds)
         if self.knowledge.epoch != epoch:
             self.trials, self.hold_zero = Trials(), False
+            self.trying.sources = self.trying.sources.forgotten()
             self._anew()
 
     def think(self, seen: Seen, at: float) -> Decision | None:
@@ -151,9 +158,17 @@ class Advisor:
         )
         self._leaning = lean(self._leaning, standing, self.rules)
         standing = replace(standing, leaning=self._leaning)
-        if not standing.slower and not self._due(seen):
+        name = self.trying.on_trial
+        if name is not None and name == self._source and not standing.slower:
+            decision = self.trying.decision(name, standing, self.against_plain, outlook.plain)
+            if self.trying.on_trial is None:
+                self.told.append(decision.reason)
+        elif standing.slower or self._due(seen):
+            decision = decide(standing, self.rules)
+            if decision.action == "keep" and self._source is None:
+                decision = self.trying.proposed(standing, self.rules) or decision
+        else:
             return None
-        decision = decide(standing, self.rules)
         self._note(decision, standing, outlook, at)
         return decision
 
@@ -163,10 +178,23 @@ class Advisor:
         if decision.action == "back to previous" and self._previous is not None:
             return replace(self._previous[1], reason=decision.reason)
         plan = predict(model)
+        if decision.option in self.trying.sources.names:
+            scalar = self._scalar or plan.scalar
+            return setting_from(decision.option, model, plan, scalar, decision.reason)
         if decision.option == PLAIN:
-            return replace(plain(decision.reason, plan=plan), basis=model.basis)
+            setting = replace(plain(decision.reason, plan=plan), basis=model.basis)
+            return beside_pins(model, setting)
         plan = replace(plan, speculate=True, scalar=self._scalar or plan.scalar)
-        return replace(speculating(model, plan, self.by), reason=decision.reason)
+        setting = speculating(model, plan, self.by)
+        return beside_pins(model, replace(setting, reason=decision.reason))
+
+    def remembered(self, setting: Setting) -> Setting:
+        """The source that did better on this traffic than `setting` promises; else `setting`."""
+        better = self.trying.better(setting, self.rules.min_gain)
+        if better is None or setting.plan is None:
+            return setting
+        name, why = better
+        return setting_from(name, self.current(), setting.plan, setting.plan.scalar, why)
 
     def bars(self, setting: Setting) -> str | None:
         """Why `setting` is not to be started with: it was slower than plain decoding before."""
@@ -194,6 +222,11 @@ class Advisor:
             traffic = replace(mixture[0][0], rounds=self.against_plain.rounds)
         return replace(self.model, taught=self.knowledge, traffic=traffic)
 
+    @property
+    def _source(self) -> str | None:
+        """The source in force, where it is not the draft model alone."""
+        return source_of(self._setting.speculation) if self._setting is not None else None
+
     def _anew(self) -> None:
         """Measure from here on."""
         self.against_plain = Gate()
@@ -205,6 +238,8 @@ class Advisor:
         if before is not None and before.speculation != setting.speculation:
             self._previous = (_name(before), before)
         self._setting, self.hold_zero = setting, False
+        if self.trying.on_trial != source_of(setting.speculation):
+            self.trying.on_trial = None
         self._anew()
         self._leaning = self._wanted = None
         self._parted = False
@@ -241,6 +276,8 @@ class Advisor:
             self.lately = self.lately.span(span, plain_rate * alone)
             expected = self._expected(basis) * alone
             self.against_prediction = self.against_prediction.span(span, expected)
+        if source_of(under) is not None:
+            return
         if not under.on or self.by.name in ("scalar", "request-fields"):
             self.knowledge = self.knowledge.after_span(span, basis, under)
             self.told += self.knowledge.told
@@ -255,7 +292,8 @@ class Advisor:
 
     def _rate_of(self, outlook: Outlook, setting: Setting) -> Rate:
         """What is predicted for a setting."""
-        if not setting.speculation.on:
+        if not setting.speculation.on or source_of(setting.speculation) is not None:
+            # Of a source nothing is known before it was tried.
             return outlook.plain
         if setting.live:
             return outlook.vector(setting.speculation.n_max)
@@ -272,13 +310,19 @@ class Advisor:
             options.append(Option(PLAIN, outlook.plain, "restart", plain=True))
         if setting.live:
             options.append(Option(ZERO, outlook.zero(), "live"))
-        name, rate = self.candidate(outlook)
         worth = self.trials.correction(regime)
         if (ratio := self.against_prediction.ratio) is not None and self._parted:
             worth = min(worth, ratio)
-        if name != present and not self.trials.bars(name, regime):
+        name, rate = self.candidate(outlook)
+        if self.model.drafted and name != present and not self.trials.bars(name, regime):
             how: How = "live" if setting.speculation.on and not self.by.needs_restart else "restart"
             options.append(Option(name, rate.times(worth), how))
+        known = {one.name for one in options}
+        options += self.trying.options(outlook.plain, known)
+        if source_of(setting.speculation) is not None and self._previous is not None:
+            name, before = self._previous
+            if name not in known and source_of(before.speculation) is None:
+                options.append(Option(name, self._rate_of(outlook, before).times(worth), "restart"))
         return tuple(options)
 
     def candidate(self, outlook: Outlook) -> tuple[str, Rate]:
@@ -298,6 +342,12 @@ class Advisor:
         """The rate of the setting in force: predicted, unless it measures otherwise."""
         predicted = self._rate_of(outlook, setting)
         self._predicted.clear()
+        if source_of(setting.speculation) is not None:
+            gate = self.against_plain
+            if gate.ratio is None or gate.rounds < FEWEST:
+                return predicted
+            sd = outlook.plain.value * gate.spread
+            return outlook.plain.times(gate.ratio, sd=sd, measured=True)
         ratio, spread = self.against_prediction.ratio, self.against_prediction.spread
         if ratio is None or self.against_prediction.rounds < FEWEST:
             return predicted
@@ -335,7 +385,11 @@ class Advisor:
         """Remember what follows from a decision."""
         waiting = decision.action == "restart when idle"
         self._wanted = (self._wanted or standing.now) if waiting else None
-        if standing.slower:
+        if decision.action == "try a source":
+            self.trying.on_trial = decision.option
+        if standing.slower and (source := self._source) is not None:
+            self.told.append(self.trying.judged(source, self.against_plain, outlook.plain))
+        elif standing.slower:
             regime, gate = Regime.of(outlook.mixture[0][0]), self.against_plain
             trial = Trial(gate.ratio or 0.0, self.against_prediction.ratio or 1.0)
             self.trials = self.trials.blamed(standing.in_force.name, regime, trial)

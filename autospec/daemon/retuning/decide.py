@@ -47,9 +47,10 @@ Action = Literal[
     "live k = 0",
     "restart without a draft",
     "back to previous",
+    "try a source",
 ]
 RESTARTS: frozenset[Action] = frozenset(
-    {"restart now", "restart without a draft", "back to previous"}
+    {"restart now", "restart without a draft", "back to previous", "try a source"}
 )
 
 How = Literal["in force", "live", "restart"]
@@ -278,6 +279,12 @@ def _roll_back(standing: Standing, rules: RetuneSection) -> Decision:
     if live is not None and live.how == "live":
         return Decision("live k = 0", live.name, f"{figures}; {spent}", options)
     return Decision("keep", present.name, f"{figures}; {spent}", options)
+
+
+def may_try(standing: Standing, rules: RetuneSection) -> bool:
+    """Whether this is the moment to try something that nothing is known of: nobody waits, and the
+    hour's budget has a restart for the way back."""
+    return standing.idle and _spent(standing, rules, 2) is None
 
 
 def _arithmetic(standing: Standing, best: Option) -> Arithmetic:

@@ -102,6 +102,7 @@ def _setting(setting: Setting) -> Json:
         "live": setting.live,
         "why": setting.reason,
         "sources": dict(setting.sources),
+        "unpinned": setting.unpinned.to_json() if setting.unpinned else None,
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from autospec.daemon.retuning.decide import LIVE, PLAIN, Rate
 from autospec.daemon.retuning.knowledge import Knowledge
+from autospec.daemon.retuning.sources import source_of
 from autospec.daemon.setting import Basis
 from autospec.engine.launch import Speculation
 from autospec.tuning.cost import RoundCost
@@ -124,6 +125,8 @@ def named(speculation: Speculation, *, live: bool = False) -> str:
         return PLAIN
     if live:
         return LIVE
+    if (source := source_of(speculation)) is not None:
+        return source
     return (
         f"flags n_max {speculation.n_max}, n_min {speculation.n_min}, p_min {speculation.p_min:g}"
     )

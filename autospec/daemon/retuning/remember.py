@@ -10,6 +10,7 @@ from autospec.daemon.memory import Memory
 from autospec.daemon.retuning import lessons
 from autospec.daemon.retuning.advisor import Advisor, Record
 from autospec.daemon.retuning.explain import readable, record_json
+from autospec.daemon.retuning.sources import Sources
 from autospec.daemon.retuning.trials import Trials
 from autospec.tuning.survival import SurvivalModel
 
@@ -56,6 +57,14 @@ class Remembered:
         except (ValueError, TypeError, KeyError):
             return Trials()
 
+    def sources(self, names: tuple[str, ...]) -> Sources:
+        """What trials of the draft sources `names` have found."""
+        known = self._memory.learned(f"{self._key}/sources") if self._memory and self._key else None
+        try:
+            return Sources(names).with_json(known) if known else Sources(names)
+        except (ValueError, TypeError, KeyError):
+            return Sources(names)
+
     def decisions(self, most: int) -> list[dict[str, Any]]:
         """The decisions of earlier lives of the daemon, the newest first."""
         if self._memory is None:
@@ -81,6 +90,8 @@ class Remembered:
         self._kept_at = now
         model = advisor.current()
         self._memory.learn(self._key, lessons.to_json(advisor.knowledge, model.traffic))
+        if (sources := advisor.trying.sources).names:
+            self._memory.learn(f"{self._key}/sources", sources.to_json())
         if self._lineage is not None:
             self._memory.learn(self._lineage, lessons.acceptance(advisor.knowledge.belief))
 

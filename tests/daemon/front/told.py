@@ -46,6 +46,15 @@ def model(name: str, state: str = "ready", **fields: Any) -> Json:
             "unsure": False,
             "live": False,
             "basis": {"depth": 900.0, "busy": 2, "rounds": 612},
+            "unpinned": {
+                "type": "draft-simple",
+                "n_max": 16,
+                "n_min": 0,
+                "p_min": 0.2,
+                "live": False,
+                "predicted_rate": 54.0,
+                "loss": 0.03,
+            },
         },
         "live": {
             "busy": 2,
@@ -97,7 +106,12 @@ def bare(name: str) -> Json:
         deaths=2,
         setting=plain
         | predicted
-        | {"why": "", "live": False, "basis": {"depth": 0.0, "busy": 1, "rounds": 0}},
+        | {
+            "why": "",
+            "live": False,
+            "basis": {"depth": 0.0, "busy": 1, "rounds": 0},
+            "unpinned": None,
+        },
         live=unknown
         | none
         | {"slots": 1, "by_position": [], "gain_predicted": None, "gain_measured": None},

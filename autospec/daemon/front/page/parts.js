@@ -144,6 +144,16 @@ function rows(id, heads, list) {
   once(id, list, () => (list.length ? [table(heads.join(", "), heads, list)] : []));
 }
 
+function withoutPins(free) {
+  const numbers = ["n_max", "n_min", "p_min"].filter((name) => free[name]);
+  const words = numbers.map((name) => `${name} ${number(free[name], name === "p_min" ? 2 : 0)}`);
+  const chosen = free.type === "off" ? "plain decoding" : [free.type, ...words].join(" ");
+  const rate = `${chosen}: ${number(free.predicted_rate, 1, "tokens/s")} predicted`;
+  if (!known(free.loss)) return [rate, "what is pinned cannot be predicted"];
+  const cost = `the pins ${free.loss > 0 ? "cost" : "gain"} ${percent(Math.abs(free.loss), 0)}`;
+  return [rate, Math.abs(free.loss) < 0.005 ? "the pins cost nothing" : cost];
+}
+
 export function setting(one, explained) {
   const { setting: chosen, calibration } = one;
   const from = (name) => chosen.sources[name] ?? "";
@@ -163,6 +173,7 @@ export function setting(one, explained) {
       ["type", chosen.type === "off" ? "off (plain decoding)" : chosen.type, from("type")],
       ...names.map((name) => [name, number(chosen[name], name === "p_min" ? 2 : 0), from(name)]),
       ["why", chosen.why || DASH],
+      chosen.unpinned ? ["without pins", ...withoutPins(chosen.unpinned)] : null,
       ["predicted", predicted(chosen), known(chosen.predicted_rate) ? "all busy slots together" : ""],
       one.decision ? ["last thought", `${one.decision.action}: ${one.decision.reason}`] : null,
       applier
