@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from autospec.config.schema import ModelConfig, RetuneSection
 from autospec.daemon.choose import Model
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
+from autospec.daemon.retuning.gate import FEWEST
+from autospec.daemon.retuning.sources import EVERY, NGRAM
 from autospec.daemon.retuning.steps import Step
 from autospec.daemon.steering import Solved, Steering
 from autospec.daemon.supervisor import Supervisor
@@ -153,6 +156,19 @@ def texts(events: Events) -> str:
     return "\n".join(event.text for event in events.kept)
 
 
+async def plain_ms(engine: Engine, model: Path, folder: Path) -> float:
+    """What plain decoding takes a token."""
+    endpoint = Endpoint(socket=folder / "plain.sock")
+    argv = server_argv(engine, Launch("m", model=model, context=1024), PLAIN, endpoint)
+    async with await Server.start(argv, dict(os.environ), endpoint) as server:
+        await server.ready(within=600)
+        rates = []
+        for text in WORDS[:3]:
+            timings = (await server.chat(text, tokens=24, within=PATIENCE)).timings
+            rates.append(timings.tokens_per_second or 0.0)
+    return 1000.0 / statistics.median(rates)
+
+
 def test_load_moves_the_live_policy_and_stationary_traffic_moves_nothing(
     engine: Engine, models: DemoModels, isolated: Path
 ) -> None:
@@ -195,20 +211,8 @@ def test_a_draft_that_was_sabotaged_is_rolled_back(
     draft.symlink_to(models.draft)
     config = ModelConfig(path=str(models.target), draft=str(draft), context=1024)
 
-    async def plain_ms() -> float:
-        endpoint = Endpoint(socket=isolated / "plain.sock")
-        launch = Launch("m", model=models.target, context=1024)
-        argv = server_argv(engine, launch, PLAIN, endpoint)
-        async with await Server.start(argv, dict(os.environ), endpoint) as server:
-            await server.ready(within=600)
-            rates = []
-            for text in WORDS[:3]:
-                timings = (await server.chat(text, tokens=24, within=PATIENCE)).timings
-                rates.append(timings.tokens_per_second or 0.0)
-        return 1000.0 / statistics.median(rates)
-
     async def main() -> None:
-        ms = await plain_ms()
+        ms = await plain_ms(engine, models.target, isolated)
         known = calibration(ms, 0.2 * ms, 0.1 * ms, accepted=5)
         async with running(engine, config, known, isolated, after=3600.0) as run:
             await run.chat(*WORDS[:3])
@@ -224,5 +228,36 @@ def test_a_draft_that_was_sabotaged_is_rolled_back(
                     break
             await run.plain()
             assert "measured slower than plain decoding" in texts(run.events)
+
+    asyncio.run(main())
+
+
+def test_ngrams_are_tried_on_the_traffic_and_what_they_did_is_told(
+    engine: Engine, models: DemoModels, isolated: Path
+) -> None:
+    config = ModelConfig(path=str(models.draft), draft=str(models.draft_one_dropped), context=1024)
+    text = "Repeat this sentence ten times: the cat sat on the mat and looked at the dog."
+
+    async def main() -> None:
+        ms = await plain_ms(engine, models.draft, isolated)
+        known = calibration(ms, 0.2 * ms, 0.5 * ms, accepted=4)
+        async with running(engine, config, known, isolated, max_restarts_per_hour=60) as run:
+            assert run.tuner.advisor is not None
+            trying = run.tuner.advisor.trying
+            trying.sources = replace(trying.sources, served=EVERY)
+            drafted = 0
+            deadline = time.monotonic() + PATIENCE
+            while f"{NGRAM} on this traffic: " not in texts(run.events):
+                assert time.monotonic() < deadline, texts(run.events)
+                await run.chat(text, tokens=64)
+                if NGRAM in run.owner.setting.speculation.types:
+                    drafted = run.owner.watch.total.drafted
+                else:
+                    await asyncio.sleep(2.0)
+            assert drafted > 0, texts(run.events)
+            assert f"try a source: {NGRAM} is tried" in texts(run.events)
+            (tried,) = trying.sources.tried.values()
+            assert tried.rounds >= FEWEST
+            await run.chat(text, tokens=16)
 
     asyncio.run(main())

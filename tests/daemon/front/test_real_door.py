@@ -34,6 +34,9 @@ LONG = {"prompt": "Once upon a time", "n_predict": 100_000, "ignore_eos": True, 
 """More than can be decoded while a test waits."""
 
 
+PAGES = {"index.html": "<title>chat</title><script src=bundle.js></script>", "bundle.js": "1;"}
+
+
 class Real:
     """A front door with one real child."""
 
@@ -71,7 +74,12 @@ def real(
     @asynccontextmanager
     async def opened() -> AsyncIterator[Real]:
         endpoint = Endpoint(socket=isolated / "child.sock")
-        launch = Launch("small", model=models.draft, context=2048, extra=("--threads", "1"))
+        pages = isolated / "pages"
+        pages.mkdir()
+        for name, text in PAGES.items():
+            (pages / name).write_text(text)
+        extra = ("--threads", "1", "--path", str(pages))
+        launch = Launch("small", model=models.draft, context=2048, extra=extra)
         argv = server_argv(engine, launch, PLAIN, endpoint)
         address = Address("127.0.0.1", free_port)
         gate = Gate("small")
@@ -132,10 +140,17 @@ def test_every_api_answers_whole_and_streamed(real: Callable[[Checked], None]) -
     real(check)
 
 
-def test_whatever_pages_this_build_has_come_through(real: Callable[[Checked], None]) -> None:
-    """Some builds have no web page: then its absence comes through."""
+def test_the_engines_web_page_and_its_other_pages_come_through(
+    real: Callable[[Checked], None],
+) -> None:
+    """This build has no page of its own, and serves one from a folder."""
 
     async def check(door: Real) -> None:
+        async with door.client.get(f"{door.base}/") as answer:
+            assert await answer.text() == PAGES["index.html"]
+            assert answer.content_type == "text/html"
+        async with door.client.get(f"{door.base}/bundle.js") as answer:
+            assert await answer.text() == PAGES["bundle.js"]
         for path in ("/", "/index.html", "/props", "/slots", "/sw.js", "/no-such"):
             direct = await door.server.client.get(path, headers={"Origin": "http://localhost"})
             assert "Access-Control-Allow-Origin" in direct.headers
