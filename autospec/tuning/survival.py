@@ -21,7 +21,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaincinv
 
 from autospec.tuning.calibration_map import EDGE, logit, sigmoid
 from autospec.tuning.chain import Chain
@@ -175,6 +174,9 @@ class SurvivalModel:
         return replace(self, q=np.where(np.isin(self.q, (0.0, 1.0)), self.q, moved), evidence=None)
 
     def _interval(self, index: int) -> tuple[float, float]:
+        # 27 MB, which the daemon does without.
+        from scipy.special import betaincinv  # noqa: PLC0415
+
         mean = float(np.clip(self.means[index], EDGE, 1.0 - EDGE))
         worth = self.strength[index] / DEPENDENCE + 1.0
         low, high = betaincinv(mean * worth, (1.0 - mean) * worth, [0.05, 0.95])

@@ -9,6 +9,7 @@ loopback). The programs under test are lent to it, read-only.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -105,6 +106,7 @@ class Machine:
             "unshare", "--mount", "--propagation", "private",
             "sh", "-c", _BOOT, "boot", str(IMAGE), str(self._folder), *binds,
         ]  # fmt: skip
+        self._init: psutil.Process | None = None
         self._boot()
 
     def _boot(self) -> None:
@@ -131,7 +133,7 @@ class Machine:
         children = psutil.Process(self._nspawn.pid).children()
         if not children:
             return False
-        self._init = children[0].pid
+        self._init = children[0]
         state = self.run("systemctl", "is-system-running", check=False)
         return state in ("running", "degraded")
 
@@ -139,8 +141,9 @@ class Machine:
         self, *command: str, check: bool = True, within: float = PATIENCE, text: str | None = None
     ) -> str:
         """What `command` prints inside, both streams together; `text` goes to its stdin."""
+        assert self._init is not None
         ran = subprocess.run(
-            ["nsenter", "--target", str(self._init), "--all", "--", *command],
+            ["nsenter", "--target", str(self._init.pid), "--all", "--", *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -170,8 +173,12 @@ class Machine:
 
     def close(self) -> None:
         if self._nspawn.poll() is None:
-            self._nspawn.kill()  # process 1 of the machine goes with it, and everything below
+            self._nspawn.kill()
             self._nspawn.wait()
+        if self._init is not None:
+            # Process 1 of the machine outlives nspawn; all that is in the machine dies with it.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._init.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
