@@ -112,13 +112,19 @@ class Run:
 
 @asynccontextmanager
 async def running(
-    engine: Engine, config: ModelConfig, known: Calibration, folder: Path, **rules: float
+    engine: Engine,
+    config: ModelConfig,
+    known: Calibration,
+    folder: Path,
+    *,
+    live: bool = True,
+    **rules: float,
 ) -> AsyncIterator[Run]:
     launch = Launch(
         "m", model=config.path, draft=config.draft, context=config.context, slots=config.slots
     )
     prepared = prepare(engine, launch, {})
-    model = Model(config, config.context, known, engine.capabilities, live=True)
+    model = Model(config, config.context, known, engine.capabilities, live=live)
     events = Events()
     tuner = Tuner(
         model,
@@ -206,7 +212,11 @@ def test_load_moves_the_live_policy_and_stationary_traffic_moves_nothing(
 def test_a_draft_that_was_sabotaged_is_rolled_back(
     engine: Engine, models: DemoModels, isolated: Path
 ) -> None:
-    """The draft's file is another one at the restart after a crash: a bad draft."""
+    """The draft's file is another one at the restart after a crash: a bad draft.
+
+    By flags: thresholds inside the engine stop drafting, and what is lost then is too little to be
+    sure of within a test.
+    """
     draft = isolated / "draft.gguf"
     draft.symlink_to(models.draft)
     config = ModelConfig(path=str(models.target), draft=str(draft), context=1024)
@@ -214,7 +224,7 @@ def test_a_draft_that_was_sabotaged_is_rolled_back(
     async def main() -> None:
         ms = await plain_ms(engine, models.target, isolated)
         known = calibration(ms, 0.2 * ms, 0.1 * ms, accepted=5)
-        async with running(engine, config, known, isolated, after=3600.0) as run:
+        async with running(engine, config, known, isolated, live=False, after=3600.0) as run:
             await run.chat(*WORDS[:3])
             assert run.owner.setting.speculation.on, texts(run.events)
             draft.unlink()
