@@ -2,7 +2,7 @@
 
 import { clock, known, number, percent, svg } from "./words.js";
 
-const LEFT = 52;
+const LEFT = 64;
 const RIGHT = 10;
 const TOP = 8;
 const BELOW = 34;
