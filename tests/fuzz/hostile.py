@@ -81,7 +81,20 @@ def _in_place_of_a_number(text: str, start: int, number: str) -> str:
 
 
 def kept_within_bounds(target: Target, text: str) -> object:
-    """Parse `text`; a result that is sound, or a refusal that shows something, in little memory."""
+    """Parse `text`; a result that is sound, or a refusal that shows something, in little memory.
+
+    A table of the interpreter's own may happen to grow meanwhile, but not twice.
+    """
+    allowed = MEMORY_AT_REST + MEMORY_A_BYTE * len(text.encode("utf-8", "surrogatepass"))
+    result, peak = _parsed(target, text)
+    if peak > allowed:
+        result, peak = _parsed(target, text)
+    assert peak <= allowed, f"{peak} bytes where {allowed} are allowed"
+    return result
+
+
+def _parsed(target: Target, text: str) -> tuple[object, int]:
+    """The result, None for a refusal, and the most memory that was taken at a time."""
     gc.disable()
     tracemalloc.start()
     try:
@@ -99,9 +112,7 @@ def kept_within_bounds(target: Target, text: str) -> object:
     finally:
         tracemalloc.stop()
         gc.enable()
-    size = len(text.encode("utf-8", "surrogatepass"))
-    assert peak <= MEMORY_AT_REST + MEMORY_A_BYTE * size, f"{peak} bytes for {size}"
-    return result
+    return result, peak
 
 
 def seconds(target: Target, text: str) -> float:
