@@ -27,6 +27,7 @@ APPLICATION = 0x61757370
 MOST_BYTES = 64 << 20
 _WAIT = 2.0
 _POLL = 0.02
+_CACHE_KIB = 256
 _WAL_BYTES = 4 << 20
 _ASIDES = 3
 _BESIDE = ("-wal", "-shm", "-journal")
@@ -201,6 +202,7 @@ class Database:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         (page,) = connection.execute("PRAGMA page_size").fetchone()
         connection.execute(f"PRAGMA max_page_count = {self._most_bytes // page}")
         connection.execute("BEGIN IMMEDIATE")
