@@ -54,8 +54,9 @@ def command(
     else:
         path = find_config(config)
         loaded, origin, again = load(path), str(path), lambda: load(path)
-    terminal = None if form is logs.Form.HUMAN else False
-    with calibration_bar(Console(stderr=True, force_terminal=terminal)) as on_progress:
+    human = form is logs.Form.HUMAN
+    console = Console(stderr=True, force_terminal=None if human else False)
+    with calibration_bar(console, lines=human) as on_progress:
         options = Options(engine, not no_calibrate, on_progress, again)
         with logs.errors_as(form):
             asyncio.run(Daemon(loaded, origin, options).run())
