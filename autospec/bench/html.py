@@ -39,6 +39,7 @@ def page(report: Mapping[str, Any], pictures: Sequence[tuple[str, bytes]] = ()) 
         f"<h1>{escape(title)}</h1>",
         _about(report),
         *(_cell(report, cell) for cell in report["cells"]),
+        _overall(report),
         _goals(report),
         _costs(report),
         *(_picture(name, png) for name, png in pictures),
@@ -116,6 +117,21 @@ def _with_interval(value: float | None, ends: Sequence[float | None] | None, for
         return shown
     low, high = form.format(ends[0]), form.format(ends[1])
     return f'{shown} <span class="dim">{low}–{high}</span>'
+
+
+def _overall(report: Mapping[str, Any]) -> str:
+    against = ("plain", "default", "best_static", "scalar")
+    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in ("", *against))
+    rows = ""
+    for arm, found in report["overall"].items():
+        shown = (_with_ends(found.get(other)) for other in against)
+        rows += f"<tr><td>{escape(arm)}</td>" + "".join(f"<td>{one}</td>" for one in shown)
+        rows += "</tr>"
+    return f"<h2>All rows: geometric mean of the ratios</h2><table><tr>{head}</tr>{rows}</table>"
+
+
+def _with_ends(one: Mapping[str, Any] | None) -> str:
+    return "" if one is None else _with_interval(one["value"], (one["low"], one["high"]), "{:.2f}")
 
 
 def _goals(report: Mapping[str, Any]) -> str:

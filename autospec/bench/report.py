@@ -17,6 +17,7 @@ from autospec.bench.results import (
     depth_of,
     diverged,
     ratio,
+    ratio_of_all,
     rounds_of,
     speed,
     times,
@@ -69,6 +70,7 @@ def report_of(
         "cells": {
             cell.key: asdict(cell) | _about(of_cell, cell) for cell, of_cell in by_cell.items()
         },
+        "overall": _overall(rows, order.arms),
         "failed": dict(measured.failed),
         "calibration_cost_vs_sweep": cost["seconds_ratio"],
         "calibration_cost": cost,
@@ -120,6 +122,21 @@ def _figures(rows: Sequence[Record], cell: Cell, arm: str) -> dict[str, Any]:
         figures[f"ratio_vs_{against}"] = paired.value if paired else None
         figures[f"interval_vs_{against}"] = [paired.low, paired.high] if paired else None
     return figures
+
+
+def _overall(rows: Sequence[Record], arms: Sequence[str]) -> dict[str, Any]:
+    """For each arm but plain its ratios over the rows of all cells, every row counting alike."""
+    found = {
+        (arm, against): ratio_of_all(rows, arm, against)
+        for arm in arms
+        for against in (*AGAINST, "scalar")
+        if arm not in ("plain", against) and against in arms
+    }
+    return {
+        arm: {against: asdict(one) for (of, against), one in found.items() if of == arm and one}
+        for arm in arms
+        if arm != "plain"
+    }
 
 
 def _spread(ms: Sequence[float]) -> float | None:

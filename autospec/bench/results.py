@@ -9,6 +9,7 @@ from typing import Any
 from autospec.bench.journal import Record
 from autospec.bench.stats import (
     Interval,
+    mean_ratio,
     overall_rate,
     overall_ratio,
     typical_rate,
@@ -47,6 +48,12 @@ def ratio(rows: Sequence[Record], cell: Cell, arm: str, against: str) -> Interva
     if not one:
         return None
     return (overall_ratio if cell.mixed else typical_ratio)(one, other, seed=_SEED)
+
+
+def ratio_of_all(rows: Sequence[Record], arm: str, against: str) -> Interval | None:
+    """How much faster `arm` is than `against` over the rows of all cells."""
+    one, other = times(rows, arm, against)
+    return mean_ratio(one, other, seed=_SEED) if one else None
 
 
 def narrow(rows: Sequence[Record], cell: Cell, width: float) -> bool:

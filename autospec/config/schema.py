@@ -236,9 +236,9 @@ class EngineSection(Section):
     """`llama-server`, or the folder it lies in. Without it the engine is looked for in
     AUTOSPEC_ENGINE, in PATH and in this Python environment."""
 
-    live_policy: Literal["auto", "off"] = "off"
-    """Experimental. "auto" steers the drafts inside the running engine where that proves to
-    work: thresholds then follow the traffic without a restart. "off": flags at start only."""
+    live_policy: Literal["auto", "off"] = "auto"
+    """Under "auto" drafts are steered inside the running engine where that proves to work:
+    thresholds then follow the traffic without a restart. "off": flags at start only."""
 
     environment: dict[VariableName, Variable] = Field({}, examples=[{"CUDA_VISIBLE_DEVICES": "0"}])
     """Extra environment variables for the engine."""

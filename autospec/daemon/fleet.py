@@ -275,7 +275,7 @@ class Fleet:
         reason = steering.why_not(order.prepared.engine, order.prepared.launch)
         if reason is not None:
             name = order.prepared.launch.name
-            self._events.add(f"no live policy: {reason}", model=name, level="warning")
+            self._events.add(f"no live policy: {reason}", model=name)
         return reason is None
 
 

@@ -13,6 +13,7 @@ def print_report(report: dict[str, Any]) -> None:
     console = Console()
     for cell, about in report["cells"].items():
         console.print(_cell_table(report, cell, about))
+    console.print(_overall_table(report))
     for arm, reason in report["failed"].items():
         console.print(Text(f"{arm} took no part: {reason}", style="yellow"))
     console.print(_cost_line(report))
@@ -45,6 +46,22 @@ def _cell_table(report: dict[str, Any], cell: str, about: dict[str, Any]) -> Tab
                 f"{found['diverged']}/{found['compared']}" if arm != "plain" else "",
             )
     return table
+
+
+def _overall_table(report: dict[str, Any]) -> Table:
+    title = "all rows: geometric mean of the ratios"
+    table = Table(title=title, title_justify="left", box=None, header_style="cyan", pad_edge=False)
+    table.add_column("")
+    for heading in ("plain", "default", "best static", "scalar"):
+        table.add_column(heading, justify="right")
+    for arm, found in report["overall"].items():
+        against = ("plain", "default", "best_static", "scalar")
+        table.add_row(arm, *(_of_all(found.get(other)) for other in against))
+    return table
+
+
+def _of_all(one: dict[str, Any] | None) -> str:
+    return "" if one is None else _with_interval(one["value"], one["low"], one["high"], "{:.2f}")
 
 
 def _ratio(found: dict[str, Any], against: str) -> str:

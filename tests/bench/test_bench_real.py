@@ -54,6 +54,8 @@ def test_every_arm_answers_the_same_requests_and_is_set_against_plain(
             assert figures["diverged"] <= figures["compared"]
     assert report["arms"]["plain"]["code"]["diverged"] == 0
     assert 0 < report["arms"]["default"]["code"]["acceptance"] <= 1
+    assert set(report["overall"]) == ARMS - {"plain"}
+    assert set(report["overall"]["live"]) == {"plain", "default", "best_static", "scalar"}
     by_position = report["acceptance_by_position"]
     assert by_position[0]["drafts"] >= by_position[-1]["drafts"] > 0
     assert all(0 <= one["share"] <= 1 for one in by_position)

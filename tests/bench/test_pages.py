@@ -47,6 +47,13 @@ def report(**more: Any) -> dict[str, Any]:
             "scalar": {},
         },
         "cells": {"code": about, "empty": about | {"context_tokens": None}},
+        "overall": {
+            "scalar": {"plain": {"value": 1.83, "low": None, "high": None}},
+            "live": {
+                "plain": {"value": 1.87, "low": 1.61, "high": 2.12},
+                "scalar": {"value": 1.02, "low": 0.96, "high": 1.09},
+            },
+        },
         "failed": {"pr17034": EVIL},
         "calibration_cost": {"calibration": {"seconds": 60.0}, "sweep": None},
         "prediction_error": 0.08,
@@ -80,7 +87,7 @@ def test_the_page_holds_the_figures_and_runs_nothing() -> None:
     text = page(report(), [(EVIL, PNG)])
     assert "<script" not in text
     assert "&lt;script&gt;" in text
-    for shown in ("15.0", "1.50", "70%", "1 of 4", "unknown", "8.0%"):
+    for shown in ("15.0", "1.50", "70%", "1 of 4", "unknown", "8.0%", "1.87", "1.61–2.12"):
         assert shown in text
     assert "data:image/png;base64,iVBORw==" in text
 
@@ -108,3 +115,5 @@ def test_the_tables_say_what_was_left_out(capsys: pytest.CaptureFixture[str]) ->
     for text in ("code: 3 rows", "1 disturbed", "pr17034 took no part", "budget ended", "1/4"):
         assert text in shown
     assert "a round's cost 8.0%" in shown
+    assert "1.87 (1.61–2.12)" in shown
+    assert "1.02 (0.96–1.09)" in shown

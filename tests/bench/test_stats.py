@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autospec.bench.stats import (
+    mean_ratio,
     median_error,
     overall_rate,
     overall_ratio,
@@ -27,6 +28,7 @@ def test_intervals_hold_their_figure(rows: list[tuple[float, float]]) -> None:
         overall_rate(one, seed=1),
         typical_ratio(one, other, seed=1),
         overall_ratio(one, other, seed=1),
+        mean_ratio(one, other, seed=1),
     ):
         assert found.low is not None
         assert found.high is not None
@@ -38,7 +40,8 @@ def test_intervals_hold_their_figure(rows: list[tuple[float, float]]) -> None:
 @given(st.lists(MS, min_size=2, max_size=12), st.floats(0.1, 10))
 def test_what_a_row_has_of_its_own_cancels(ms: list[float], factor: float) -> None:
     faster = [one / factor for one in ms]
-    for found in (typical_ratio(faster, ms, seed=2), overall_ratio(faster, ms, seed=2)):
+    for ratio in (typical_ratio, overall_ratio, mean_ratio):
+        found = ratio(faster, ms, seed=2)
         assert (found.low, found.value, found.high) == pytest.approx((factor,) * 3)
 
 
@@ -47,6 +50,12 @@ def test_the_whole_time_decides_about_a_mixture() -> None:
     plain, tuned = [100.0, 10.0, 10.0], [50.0, 11.0, 11.0]
     assert typical_ratio(tuned, plain, seed=3).value < 1.0
     assert overall_ratio(tuned, plain, seed=3).value == pytest.approx(120 / 72)
+
+
+def test_every_row_counts_alike_in_a_mean_of_ratios() -> None:
+    plain, tuned = [100.0, 10.0], [50.0, 20.0]
+    assert mean_ratio(tuned, plain, seed=3).value == pytest.approx(1.0)
+    assert mean_ratio(plain, tuned, seed=3).value == pytest.approx(1.0)
 
 
 def test_one_row_has_no_interval() -> None:

@@ -268,9 +268,10 @@ def test_a_fault_of_another_table(folder: Path, text: str, key: str) -> None:
 
 
 def test_thresholds_need_the_live_policy() -> None:
-    text = MODEL + "thresholds = [0.1]"
+    text = MODEL + 'thresholds = [0.1]\n[engine]\nlive_policy = "off"\n'
 
     assert "live policy" in fault(text).message
+    parse(MODEL + "thresholds = [0.1]", path=PATH)
 
 
 def test_other_machines_are_let_in_only_with_a_key(folder: Path) -> None:
