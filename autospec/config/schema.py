@@ -137,6 +137,8 @@ Variable = Annotated[
 SpeculationTypes = Annotated[
     Literal["auto", "off"] | tuple[str, ...],
     PlainValidator(values.speculation_types),
+    # Left to itself, pydantic makes a list of the names and warns that it is no tuple.
+    PlainSerializer(lambda types: types),
     _fragment(
         '"auto", "off", or names as --spec-type takes them',
         anyOf=[

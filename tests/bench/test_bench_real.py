@@ -21,7 +21,15 @@ pytestmark = [pytest.mark.real, pytest.mark.live]
 
 ARMS = {"plain", "default", "best_static", "pr17034", "scalar", "live"}
 TINY = replace(
-    QUICK, tokens=24, rows=2, passes=1, learning=3.0, n_max=(2, 4), p_min=(0.0,), sweep_tokens=16
+    QUICK,
+    tokens=24,
+    rows=2,
+    passes=1,
+    width=100.0,
+    learning=3.0,
+    n_max=(2, 4),
+    p_min=(0.0,),
+    sweep_tokens=16,
 )
 
 
@@ -32,7 +40,8 @@ def test_every_arm_answers_the_same_requests_and_is_set_against_plain(
     config = tmp_path / "autospec.toml"
     config.write_text(
         f'[models.small]\npath = "{models.draft}"\ndraft = "{models.draft_one_dropped}"\n'
-        "context = 1024\n[calibration]\nmax_draft = 4\ndepths = [64]\nbudget = 60\n"
+        'type = "draft-simple"\ncontext = 1024\n'
+        "[calibration]\nmax_draft = 4\ndepths = [64]\nbudget = 60\n"
     )
     words = ["--config", str(config), "--engine", str(engine.folder), "--workloads", "code,prose"]
     result = CliRunner().invoke(command, [*words, "--json"], catch_exceptions=False)
@@ -56,8 +65,9 @@ def test_every_arm_answers_the_same_requests_and_is_set_against_plain(
     assert 0 < report["arms"]["default"]["code"]["acceptance"] <= 1
     assert set(report["overall"]) == ARMS - {"plain"}
     assert set(report["overall"]["live"]) == {"plain", "default", "best_static", "scalar"}
+    drafted = sum(row["samples"]["live"]["drafted"] for row in report["raw"])
     by_position = report["acceptance_by_position"]
-    assert by_position[0]["drafts"] >= by_position[-1]["drafts"] > 0
+    assert bool(by_position) == (drafted > 0)
     assert all(0 <= one["share"] <= 1 for one in by_position)
     assert report["prediction"]["round_cost"]["rounds"] > 0
     assert report["calibration_cost"]["sweep"]["triples"] >= 2

@@ -267,6 +267,13 @@ def test_a_fault_of_another_table(folder: Path, text: str, key: str) -> None:
     assert (found.line, found.key) == (3 if text.startswith("[models") else 4, key)
 
 
+def test_pinned_types_are_written_as_they_were_read() -> None:
+    pinned = parse(MODEL + 'type = "draft-mtp, ngram-mod"', path=PATH).models["chat"]
+
+    assert pinned.model_dump()["type"] == ("draft-mtp", "ngram-mod")
+    assert pinned.model_dump(mode="json")["type"] == ["draft-mtp", "ngram-mod"]
+
+
 def test_thresholds_need_the_live_policy() -> None:
     text = MODEL + 'thresholds = [0.1]\n[engine]\nlive_policy = "off"\n'
 

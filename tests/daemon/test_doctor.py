@@ -410,7 +410,7 @@ def test_the_real_engine_and_models_are_found_sound(
     found = examine(file, engine.server)
     assert found.ok
     assert found.applier is not None
-    assert found.applier.name == "scalar"
+    assert found.applier.name == "live"
     assert "belong together" in only(found, "model demo").sentence
     assert "not smaller" in only(found, "model swapped", "warning").sentence
     assert "draft-simple" in only(found, "speculation").sentence
