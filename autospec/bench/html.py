@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from autospec.bench.report import AGAINST_OVERALL
+
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;
 color:#1c2330;background:#fff}
@@ -120,13 +122,12 @@ def _with_interval(value: float | None, ends: Sequence[float | None] | None, for
 
 
 def _overall(report: Mapping[str, Any]) -> str:
-    against = ("plain", "default", "best_static", "scalar")
-    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in ("", *against))
+    heads = ("", *(name.replace("_", " ") for name in AGAINST_OVERALL))
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
     rows = ""
     for arm, found in report["overall"].items():
-        shown = (_with_ends(found.get(other)) for other in against)
-        rows += f"<tr><td>{escape(arm)}</td>" + "".join(f"<td>{one}</td>" for one in shown)
-        rows += "</tr>"
+        shown = "".join(f"<td>{_with_ends(found.get(other))}</td>" for other in AGAINST_OVERALL)
+        rows += f"<tr><td>{escape(arm)}</td>{shown}</tr>"
     return f"<h2>All rows: geometric mean of the ratios</h2><table><tr>{head}</tr>{rows}</table>"
 
 

@@ -30,6 +30,7 @@ from autospec.daemon.choose import Model, predict
 
 FORMAT = 1
 AGAINST = ("plain", "default", "best_static")
+AGAINST_OVERALL = (*AGAINST, "scalar")
 
 Report = dict[str, Any]
 
@@ -125,18 +126,15 @@ def _figures(rows: Sequence[Record], cell: Cell, arm: str) -> dict[str, Any]:
 
 
 def _overall(rows: Sequence[Record], arms: Sequence[str]) -> dict[str, Any]:
-    """For each arm but plain its ratios over the rows of all cells, every row counting alike."""
-    found = {
-        (arm, against): ratio_of_all(rows, arm, against)
-        for arm in arms
-        for against in (*AGAINST, "scalar")
-        if arm not in ("plain", against) and against in arms
-    }
-    return {
-        arm: {against: asdict(one) for (of, against), one in found.items() if of == arm and one}
-        for arm in arms
-        if arm != "plain"
-    }
+    """The ratios over the rows of all cells, of each arm but plain that answered any."""
+    found: dict[str, Any] = {}
+    for arm in arms:
+        for against in AGAINST_OVERALL:
+            if arm in ("plain", against):
+                continue
+            if (one := ratio_of_all(rows, arm, against)) is not None:
+                found.setdefault(arm, {})[against] = asdict(one)
+    return found
 
 
 def _spread(ms: Sequence[float]) -> float | None:

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 from autospec.config.positions import Location
-from autospec.config.schema import EXPECTED, Config, ModelConfig
+from autospec.config.schema import Config, ModelConfig
+from autospec.config.types import EXPECTED
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autospec.bench.report import AGAINST_OVERALL
+
 
 def print_report(report: dict[str, Any]) -> None:
     console = Console()
@@ -52,11 +54,10 @@ def _overall_table(report: dict[str, Any]) -> Table:
     title = "all rows: geometric mean of the ratios"
     table = Table(title=title, title_justify="left", box=None, header_style="cyan", pad_edge=False)
     table.add_column("")
-    for heading in ("plain", "default", "best static", "scalar"):
-        table.add_column(heading, justify="right")
+    for against in AGAINST_OVERALL:
+        table.add_column(against.replace("_", " "), justify="right")
     for arm, found in report["overall"].items():
-        against = ("plain", "default", "best_static", "scalar")
-        table.add_row(arm, *(_of_all(found.get(other)) for other in against))
+        table.add_row(arm, *(_of_all(found.get(against)) for against in AGAINST_OVERALL))
     return table
 
 

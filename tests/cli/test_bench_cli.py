@@ -74,6 +74,8 @@ def test_arms_are_compared_and_reported(
     assert plain["ratio_vs_plain"] == pytest.approx(1.0)
     assert plain["low"] <= plain["tokens_per_second"] <= plain["high"]
     assert report["arms"]["default"]["code"]["ratio_vs_plain"] > 1.0
+    assert set(report["overall"]) == {"default", "best_static", "scalar"}
+    assert report["overall"]["default"]["plain"]["value"] > 1.0
     assert report["calibration_cost_vs_sweep"] > 0
     assert report["calibration_cost"]["sweep"]["triples"] >= 2
     assert report["models"]["slots"] == 2

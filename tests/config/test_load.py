@@ -5,28 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from faulty import MODEL, PATH, fault, faults
 
-from autospec.config.faults import ConfigFaults, Fault
+from autospec.config.faults import ConfigFaults
 from autospec.config.load import MOST_BYTES, find_config, load, parse
-from autospec.config.schema import Config
 from autospec.engine.launch import Launch
 from autospec.errors import ConfigError
-
-PATH = Path("/nowhere/autospec.toml")
-MODEL = '[models.chat]\nhf = "a/b"\n'
-
-
-def faults(text: str, path: Path = PATH) -> tuple[Fault, ...]:
-    with pytest.raises(ConfigFaults) as raised:
-        parse(text, path=path)
-    return raised.value.faults
-
-
-def fault(text: str, path: Path = PATH) -> Fault:
-    (only,) = faults(text, path)
-    return only
 
 
 @pytest.fixture
@@ -288,77 +272,6 @@ def test_other_machines_are_let_in_only_with_a_key(folder: Path) -> None:
     parse(text + 'api_key_file = "keys"', path=folder / "a.toml")
 
 
-def addresses(text: str) -> list[str]:
-    return [str(address) for address in parse(text, path=PATH).addresses().values()]
-
-
-def models(*lines: str) -> str:
-    return "".join(f"[models.m{i}]\nhf = 'a/b'\n{line}\n" for i, line in enumerate(lines))
-
-
-DOORLESS = "[server]\nfront_door = false\n"
-
-
-def test_all_models_are_behind_one_address_and_may_have_one_of_their_own() -> None:
-    text = models("", "", 'listen = "127.0.0.1:9000"')
-
-    assert addresses(text) == ["127.0.0.1:8080", "127.0.0.1:8080", "127.0.0.1:9000"]
-    doors = parse(text, path=PATH).doors()
-    assert {str(address): model for address, model in doors.items()} == {
-        "127.0.0.1:8080": None,
-        "127.0.0.1:9000": "m2",
-    }
-    assert len(addresses(models("", "") + '[server]\nlisten = "unix:/run/a.sock"\n')) == 2
-
-
-@pytest.mark.parametrize("listen", ["127.0.0.1:8080", "localhost:8080"])
-def test_a_model_does_not_take_the_address_of_all(listen: str) -> None:
-    found = fault(models(f'listen = "{listen}"'))
-
-    assert (found.line, found.key) == (3, "models.m0.listen")
-    assert "taken by server.listen" in found.message
-
-
-def test_without_front_door_further_models_take_the_next_ports_that_nobody_names() -> None:
-    text = models("", "", 'listen = "127.0.0.1:8082"', "enabled = false", "") + DOORLESS
-
-    assert [one.rsplit(":")[1] for one in addresses(text)] == [
-        "8080",
-        "8081",
-        "8082",
-        "8083",
-        "8084",
-    ]
-
-
-def test_without_front_door_the_first_model_that_has_no_address_takes_that_of_the_server() -> None:
-    text = models('listen = "127.0.0.1:1"', "") + DOORLESS
-
-    assert addresses(text) == ["127.0.0.1:1", "127.0.0.1:8080"]
-
-
-@pytest.mark.parametrize("listen", ["127.0.0.1:8080", "localhost:8080"])
-def test_two_models_do_not_share_an_address(listen: str) -> None:
-    found = fault(models("", f'listen = "{listen}"') + DOORLESS)
-
-    assert (found.line, found.key) == (6, "models.m1.listen")
-    assert "taken by models.m0" in found.message
-
-
-def test_ports_end_at_65535() -> None:
-    found = fault(models("", "") + DOORLESS + 'listen = "127.0.0.1:65535"')
-
-    assert (found.line, "no port is left" in found.message) == (4, True)
-
-
-def test_without_front_door_a_socket_serves_one_model() -> None:
-    server = DOORLESS + 'listen = "unix:/run/a.sock"\n'
-
-    assert addresses(models("") + server) == ["unix:/run/a.sock"]
-    assert "address of its own" in fault(models("", "") + server).message
-    assert len(addresses(models("", 'listen = "unix:/run/b.sock"') + server)) == 2
-
-
 def test_home_and_the_folder_of_the_file_are_understood(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,88 +345,3 @@ class TestFinding:
         monkeypatch.setenv("AUTOSPEC_CONFIG", "/gone")
         with pytest.raises(ConfigError, match=r"gone \(AUTOSPEC_CONFIG\)"):
             find_config(None)
-
-
-LINES = st.sampled_from(
-    [
-        "[server]",
-        "[models.a]",
-        "[models]",
-        "[[models]]",
-        "[models.a.b]",
-        "[engine.environment]",
-        "[calibration]",
-        'listen = "0.0.0.0:1"',
-        'listen = "unix:x"',
-        'listen = ["a"]',
-        "api_key_file = {}",
-        'path = "x"',
-        'hf = "a/b"',
-        'extra = ["--port", {a = 1}, [2], nan]',
-        'extra = "-m \'"',
-        "thresholds = [0.5, 2, 'x', []]",
-        "n_max = 1e400",
-        "type = []",
-        "type = [[]]",
-        "budget = 07:32:00",
-        "depths = [[0]]",
-        "a.b.c = 1",
-        "'' = 1",
-        "models = 3",
-        "server = []",
-        "slots = 99999999999999999999",
-    ]
-)
-
-
-@given(st.one_of(st.text(max_size=60), st.lists(LINES, max_size=8).map("\n".join)))
-def test_any_text_is_a_configuration_or_a_list_of_faults(text: str) -> None:
-    try:
-        config = parse(text, path=PATH)
-    except ConfigFaults as error:
-        assert error.faults
-        assert list(error.faults) == sorted(error.faults, key=lambda one: (one.line, one.key))
-        assert all(1 <= one.line <= text.count("\n") + 1 for one in error.faults)
-    else:
-        assert isinstance(config, Config)
-        assert config.models
-
-
-@pytest.mark.parametrize(
-    "text", ["a." * 3000 + "a = 1", "[" + "a." * 3000 + "a]", "x = {" + "a. " * 99]
-)
-def test_a_key_of_thousands_of_parts_is_refused_at_once(text: str) -> None:
-    with pytest.raises(ConfigFaults, match=":2: a key of more than 32 parts"):
-        parse("# here\n" + text, path=PATH)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "engine.start_timeout = {}",
-        "server.wait = {}",
-        "calibration.budget = {}",
-        "retune.after = {}",
-    ],
-)
-@pytest.mark.parametrize("sign", ["", "-"])
-def test_a_whole_number_that_no_float_can_hold_is_out_of_range(line: str, sign: str) -> None:
-    with pytest.raises(ConfigFaults, match="is out of range"):
-        parse(line.format(sign + "9" * 400) + '\nmodels.chat.hf = "a/b"', path=PATH)
-
-
-def test_an_argument_may_be_any_whole_number() -> None:
-    config = parse(
-        '[models.chat]\nhf = "a/b"\nextra = ["--seed", -9{}]'.format("9" * 400), path=PATH
-    )
-    assert config.models["chat"].extra[1] == "-9" + "9" * 400
-
-
-def test_what_a_file_says_is_shown_short_and_cannot_act_on_the_terminal() -> None:
-    strange = f'"a\\u001b[2J{"k" * 5000}" = 1'
-    text = f'[server]\nlisten = "{"9" * 5000}:1"\n{strange}\n[models.a]\nhf = "a/b"\n'
-    with pytest.raises(ConfigFaults) as caught:
-        parse(text, path=PATH)
-    lines = str(caught.value).split("\n")
-    assert len(lines) > 1
-    assert all(line.isprintable() and len(line) < 1500 for line in lines)

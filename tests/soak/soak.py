@@ -163,7 +163,12 @@ def figures(soak: Soak, wrong: list[str], seconds: float) -> dict[str, Any]:
             for kind, times in soak.recovered.items()
         },
         "growth": {
-            name: {"second_quarter": before, "last_quarter": after, "flat": flat}
+            name: {
+                "second_quarter": before,
+                "last_quarter": after,
+                "most": max(getattr(one, name) for one in soak.samples),
+                "flat": flat,
+            }
             for name, (before, after, flat) in grown.items()
         },
         "wrong": [
@@ -184,9 +189,11 @@ def told(found: dict[str, Any]) -> str:
                      f" (at most {times['most']})")  # fmt: skip
     for name, one in found["growth"].items():
         unit = MIB if name in ("memory", "state") else 1
-        before, after = (one[key] / unit for key in ("second_quarter", "last_quarter"))
+        shown = (one[key] / unit for key in ("second_quarter", "last_quarter", "most"))
+        before, after, most = shown
         verdict = "flat" if one["flat"] else "GREW"
-        lines.append(f"  {name:20} {before:.1f} to {after:.1f}{' MiB' * (unit > 1)}: {verdict}")
+        span = f"{before:.1f} to {after:.1f}, at most {most:.1f}{' MiB' * (unit > 1)}"
+        lines.append(f"  {name:20} {span}: {verdict}")
     lines += [f"  LOST {one}" for one in found["lost"][:20]]
     return "\n".join([*lines, *(found["wrong"] or ["nothing was lost, nothing grew"])])
 
