@@ -26,7 +26,9 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--simulate", "mixture_file", type=_FILE, help="Play a mixture of phases instead.")
 @click.option(
-    "--round-limit", is_flag=True, help="Simulate an engine that takes an n_max for each round."
+    "--round-limit/--no-round-limit",
+    default=True,
+    help="Simulate an engine that takes an n_max for each round, as under the live policy, or not.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(

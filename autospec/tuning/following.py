@@ -1,8 +1,8 @@
 """Settings that follow what is happening, as a value: what is believed, and what is best by it.
 
-What the daemon does with a real server is done here with rounds from anywhere: calibrated costs,
-learned acceptance, the optimal rule for the slots and the depth at hand, drift detection, and the
-restart into plain decoding and back.
+What the daemon does with a real server is done here with rounds from anywhere: calibrated costs
+that rounds correct, learned acceptance, the optimal rule for the slots and the depth at hand, drift
+detection, and the restart into plain decoding and back.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autospec.tuning.cost import NO_OVERHEAD, DraftCost, RoundOverhead, fit_overhead
 from autospec.tuning.drift import Detector, acceptance_surprise, watch_acceptance
+from autospec.tuning.livecost import LiveCost, TimedStep
 from autospec.tuning.replay import calibrated
 from autospec.tuning.restart import Loss
-from autospec.tuning.shared import solve_shared
+from autospec.tuning.shared import policy_table
 from autospec.tuning.survival import SurvivalModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autospec.tuning.cost import CostSurface
     from autospec.tuning.observations import Round
     from autospec.tuning.stopping import Policy
 
@@ -40,34 +39,31 @@ USUAL = 4000.0
 class Tuner:
     """What is believed after the rounds seen so far; a value, replaced by `observe`."""
 
-    target: CostSurface
-    draft: DraftCost
+    cost: LiveCost
     belief: SurvivalModel
-    overhead: RoundOverhead = NO_OVERHEAD
     recent: tuple[Round, ...] = ()
     acceptance: Detector = field(default_factory=watch_acceptance)
     alarms: int = 0
-    limit_is_free: bool = False
+    limit_is_free: bool = True
     usual: SurvivalModel | None = None
     loaded: bool = True
     loss: Loss = field(default_factory=Loss)
     restarts: int = 0
 
     def policy(self, slots: int, depth: float) -> Policy:
-        """The best rule for this load and depth under all that is believed."""
-        return solve_shared(
-            self.target,
-            self.draft,
-            self.belief if self.loaded else self.usual or self.belief,
-            n_max=self.belief.n_max,
-            depth=depth,
-            slots=slots,
-            overhead=self.overhead,
-            limit_is_free=self.limit_is_free,
-        )
+        """The best rule for this load and depth under all that is believed.
+
+        Plain decoding is taken to cost what was calibrated: rounds tell nothing of it.
+        """
+        plain_ms = self.cost.target.step(1, depth, slots).value
+        cost = self.cost.round_cost(n_max=self.belief.n_max, depth=depth, slots=slots)
+        belief = self.belief if self.loaded else self.usual or self.belief
+        costs = {(): replace(cost, plain_ms=plain_ms)}
+        return policy_table(costs, belief, limit_is_free=self.limit_is_free)[()]
 
     def observe(self, rounds: Sequence[Round], slots: int, depth: float) -> Tuner:
-        """Learn from a block of rounds; forget the rest where acceptance has changed."""
+        """Learn from a block of rounds, `slots` of them a step; forget the rest where acceptance
+        has changed."""
         telling = [one for one in rounds if one.drafted or one.cut_p is not None]
         recent = (*self.recent, *telling)[-WINDOW:]
         detector = self.acceptance
@@ -82,13 +78,12 @@ class Tuner:
             if changed
             else self.belief.update(telling)
         )
-        overhead = self.overhead
-        if slots == 1:
-            overhead = fit_overhead(rounds, self.target, self.draft, depth)
+        groups = (rounds[start : start + slots] for start in range(0, len(rounds), slots))
+        steps = (TimedStep.of(group, slots, depth) for group in groups)
         return replace(
             self,
+            cost=self.cost.observe([step for step in steps if step is not None]),
             belief=belief,
-            overhead=overhead,
             recent=recent,
             acceptance=detector.reset() if changed else detector,
             alarms=self.alarms + changed,

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from autospec.tuning.cost import NO_OVERHEAD, RoundCost, SharedBatch, binomials, round_cost, sums
+from autospec.tuning.cost import RoundCost, SharedBatch, binomials, sums
 from autospec.tuning.stopping import EQUAL, Policy, solve_table
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from autospec.tuning.chain import Chain
-    from autospec.tuning.cost import DraftCost, RoundOverhead
-    from autospec.tuning.surface import CostSurface
     from autospec.tuning.survival import SurvivalModel
 
     Floats = NDArray[np.float64]
@@ -61,22 +59,6 @@ FIRST = 4
 """So many starts, the best ones, are responded to; then only the best response goes on."""
 
 LEAST_MS = 1e-6
-
-
-def solve_shared(
-    target: CostSurface,
-    draft: DraftCost,
-    survival: SurvivalModel,
-    *,
-    n_max: int,
-    depth: float = 0.0,
-    slots: int = 1,
-    overhead: RoundOverhead = NO_OVERHEAD,
-    limit_is_free: bool = False,
-) -> Policy:
-    """The policy for `slots` slots at `depth`, all of them following it: one cell of a table."""
-    cost = round_cost(target, draft, n_max=n_max, depth=depth, slots=slots, overhead=overhead)
-    return policy_table({(): cost}, survival, limit_is_free=limit_is_free)[()]
 
 
 def best_policy(cost: RoundCost, survival: SurvivalModel) -> Policy:

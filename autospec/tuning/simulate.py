@@ -19,6 +19,7 @@ import numpy as np
 
 from autospec.tuning.cost import DraftCost
 from autospec.tuning.following import Tuner
+from autospec.tuning.livecost import LiveCost
 from autospec.tuning.observations import Round
 from autospec.tuning.replay import (
     Cut,
@@ -114,17 +115,16 @@ class Part:
         return self.times.plain * self.tokens / self.slots
 
 
-def simulate(mixture: Mixture, *, limit_is_free: bool = False) -> Result:
+def simulate(mixture: Mixture, *, limit_is_free: bool = True) -> Result:
     """Play the whole mixture: the tuner once through, and every triple on the same rounds.
 
-    `limit_is_free`: see `solve_shared`; only the tuner has that action.
+    `limit_is_free` (see `policy_table`) is an action of the tuner under the live policy.
     """
     parts = [_parts(mixture, index) for index in range(len(mixture.phases))]
     random = np.random.default_rng((mixture.seed, 0))
     target, draft = mixture.machine.calibrated(random)
     tuner = Tuner(
-        target,
-        DraftCost("autoregressive", draft),
+        LiveCost(target, DraftCost("autoregressive", draft)),
         SurvivalModel.prior(mixture.n_max),
         limit_is_free=limit_is_free,
     )

@@ -96,7 +96,7 @@ def test_a_mixture_is_played(capsys, mixture):
     assert code == 0
     assert [phase["text"] for phase in found["phases"]] == ["code", "chat"]
     assert found["ratio"] == pytest.approx(found["total"]["tuned"] / found["total"]["best_triple"])
-    code, out, _ = run(capsys, "--simulate", mixture, "--round-limit")
+    code, out, _ = run(capsys, "--simulate", mixture, "--no-round-limit")
     assert code == 0
     assert "best triple for all phases" in " ".join(out.split())
 

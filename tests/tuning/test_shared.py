@@ -18,7 +18,7 @@ from autospec.tuning.cost import (
 from autospec.tuning.mixture import StepTimes
 from autospec.tuning.projection import best_scalar, scalar_rate
 from autospec.tuning.replay import Trace, Triple, cut_scalar, cut_vector, tokens
-from autospec.tuning.shared import _Game, best_policy, policy_table, solve_shared
+from autospec.tuning.shared import _Game, best_policy, policy_table
 from autospec.tuning.stopping import solve
 from autospec.tuning.survival import SurvivalModel
 
@@ -34,6 +34,12 @@ def surface(ms):
 def jagged(random, largest, start=20.0):
     """Batch times that mostly rise and sometimes fall, as kernels switch."""
     return surface(start + np.cumsum(random.uniform(-1.0, 4.0, largest)))
+
+
+def solve_shared(target, draft, model, *, limit_is_free=False, **where):
+    """The policy that `slots` slots follow together: a table of one cell."""
+    costs = {(): round_cost(target, draft, **where)}
+    return policy_table(costs, model, limit_is_free=limit_is_free)[()]
 
 
 def draft_of(step_ms, slots=8):

@@ -9,6 +9,7 @@ import pytest
 
 from autospec.tuning.cost import DraftCost
 from autospec.tuning.following import Tuner
+from autospec.tuning.livecost import LiveCost
 from autospec.tuning.mixture import Mixture, StepTimes
 from autospec.tuning.observations import Round
 from autospec.tuning.simulate import Result, simulate
@@ -29,21 +30,27 @@ def short(name, phases, tokens):
 
 @pytest.mark.parametrize(
     ("name", "ratio"),
-    [("mixture", 1.0), ("mixture_moe", 1.07), ("mixture_dense", 1.03), ("mixture_wide", 1.07)],
+    [
+        ("mixture", 1.03),
+        ("mixture_moe", 1.08),
+        ("mixture_dense", 1.06),
+        ("mixture_wide", 1.08),
+        ("mixture_field", 1.02),
+    ],
 )
 def test_following_text_load_and_depth_beats_the_best_triple_for_all_of_them(name, ratio):
     """Against one triple chosen in hindsight for the whole mixture; and close behind a player
     who picks another triple for every phase, in hindsight too."""
     result = simulate(read(name))
     assert result.ratio >= ratio
-    assert result.total(result.tuned) >= 0.94 * result.total(result.best_of_phase)
+    assert result.total(result.tuned) >= 0.97 * result.total(result.best_of_phase)
     assert result.alarms >= 2, "the texts differ: the tuner has to notice"
     assert result.total(result.static) <= result.total(result.best_of_phase)
 
 
 def test_a_limit_for_each_round_helps():
     mixture = short("mixture_dense", [1, 4], 2000)
-    bound, free = simulate(mixture), simulate(mixture, limit_is_free=True)
+    bound, free = simulate(mixture, limit_is_free=False), simulate(mixture)
     assert free.total(free.tuned) > bound.total(bound.tuned)
     assert free.static == bound.static
 
@@ -64,8 +71,7 @@ def test_simulations_repeat_themselves():
 def test_a_tuner_told_of_worse_text_drafts_less():
     mixture = read("mixture_moe")
     tuner = Tuner(
-        mixture.machine.target,
-        DraftCost("autoregressive", mixture.machine.draft),
+        LiveCost(mixture.machine.target, DraftCost("autoregressive", mixture.machine.draft)),
         SurvivalModel.prior(mixture.n_max),
     )
     easy = [Round((0.8,) * 8, 8) for _ in range(100)]
