@@ -1,6 +1,7 @@
 """Re-tuning against settings that stand still, on a fixed mixture. Not collected by pytest.
 
-    python tests/benchmarks/retune.py [--quick] [--json] [--config FILE --model NAME]
+    python tests/benchmarks/retune.py [--quick | --every N] [--json] [--journal FILE]
+                                      [--config FILE --model NAME]
 
 `retune_mixture.toml` says what is played: texts in turn, a context that grows to its limit, a load
 that goes from 1 to 4 slots and back. Every row asks all arms the same, one arm after the other in a
@@ -13,7 +14,9 @@ shuffled order, so that what drifts on the machine drifts for all:
 - live: autospec with `live_policy = "auto"`.
 
 Figures are tokens/s over all busy slots, prompts left out, and paired ratios with 95 % intervals.
-With the demo's models unless a configuration is named. Run it with nothing else running.
+Of both tuned arms it also tells how long requests would have waited for their restarts: that wait
+is in no rate. With the demo's models unless a configuration is named. Run it with nothing else
+running; `--journal FILE` keeps what was measured so far, row by row.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import json
 import random
 import sys
 import tempfile
+import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -31,6 +35,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autospec.daemon.one_thread import calm_arithmetic
+
+calm_arithmetic()  # before numpy is loaded: its threads would take cores from the servers
+
+# ruff: noqa: E402
 from autospec.bench.arms import FixedArm, Subject, default_speculation, of_triple
 from autospec.bench.assemble import subject_of
 from autospec.bench.fleet import Fleet
@@ -54,8 +63,7 @@ ARMS = ("plain", "default", "static", "scalar", "live")
 AGAINST = ("plain", "default", "static")
 
 GRID = [Triple(n, 0, p) for n in (1, 2, 4, 8, 16) for p in (0.0, 0.3, 0.6, 0.85)]
-QUICK_GRID = [Triple(n, 0, p) for n in (2, 8) for p in (0.0, 0.6)]
-FINALISTS = 4
+COARSE_GRID = [Triple(n, 0, p) for n in (2, 4, 8, 16) for p in (0.0, 0.6)]
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ async def best_triple(
     """The triple that takes the least time: all on a thinned mixture, the best ones on more."""
     thin = rows[:: max(1, len(rows) // 8)]
     first = {triple: await _time(subject, thin, tokens, triple, folder) for triple in grid}
-    finalists = sorted(grid, key=lambda triple: first[triple])[:FINALISTS]
+    finalists = sorted(grid, key=lambda triple: first[triple])[: len(grid) // 4]
     more = {triple: await _time(subject, rows, tokens, triple, folder) for triple in finalists}
     return min(finalists, key=lambda triple: more[triple])
 
@@ -124,7 +132,12 @@ async def _time(
 
 
 async def run(
-    subject: Subject, rows: Sequence[Row], tokens: int, triple: Triple, folder: Path
+    subject: Subject,
+    rows: Sequence[Row],
+    tokens: int,
+    triple: Triple,
+    folder: Path,
+    journal: Path | None,
 ) -> dict[str, Any]:
     """Every row on every arm, interleaved; what was measured."""
     fixed = {
@@ -146,15 +159,21 @@ async def run(
             chance.shuffle(order)
             spent = {}
             for name in order:
+                asked = time.monotonic()
                 if (server := await fleet.get(name, row.phase)) is None:
                     continue
+                waited = time.monotonic() - asked
                 async with fleet.alive(name):
                     spent[name] = await play(server, row, tokens)
                 if name in tuned and name not in fleet.failed:
                     told = tuned[name].take()
-                    told.pop("rounds")
-                    notes[name].append({"row": number, **told})
+                    told["rounds"] = len(told["rounds"])
+                    notes[name].append({"row": number, "waited_s": waited if number else 0, **told})
             measured.append({"phase": row.phase, "ms": spent})
+            if journal is not None:
+                settings = {name: note[-1] for name, note in notes.items() if note}
+                with journal.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({**measured[-1], "settings": settings}) + "\n")
             shown = "  ".join(f"{name} {1 / ms * 1000:.1f}" for name, ms in sorted(spent.items()))
             _tell(f"{number + 1} of {len(rows)}, {row.phase}: {shown} tokens/s")
         decisions = {
@@ -223,13 +242,14 @@ async def main(options: argparse.Namespace) -> dict[str, Any]:
             _tell(f"measuring {series}")
 
     subject, _ = await subject_of(find_engine(), config, name, snapshot().key(), progress)
-    rows = rows_of(mixture, every=4 if options.quick else 1)
+    every = 4 if options.quick else options.every
+    rows = rows_of(mixture, every)
     tokens = 24 if options.quick else mixture["tokens"]
     with tempfile.TemporaryDirectory(prefix="autospec-") as folder:
-        grid = QUICK_GRID if options.quick else GRID
+        grid = GRID if every == 1 else COARSE_GRID
         triple = await best_triple(subject, rows, tokens, grid, Path(folder))
-        result = await run(subject, rows, tokens, triple, Path(folder))
-    return {"quick": options.quick, "summary": summary(result), **result}
+        result = await run(subject, rows, tokens, triple, Path(folder), options.journal)
+    return {"every": every, "tokens": tokens, "summary": summary(result), **result}
 
 
 def show(document: Mapping[str, Any]) -> None:
@@ -245,6 +265,10 @@ def show(document: Mapping[str, Any]) -> None:
                 for other, one in figures["against"].items()
             ]
             print(f"  {name:8} {figures['rate']:6.1f} tokens/s  {', '.join(words)}")
+    for name, notes in document["settings"].items():
+        waited = sum(note["waited_s"] for note in notes)
+        restarts = notes[-1]["restarts"] if notes else 0
+        print(f"{name}: {restarts} restarts; requests would have waited {waited:.1f} s for them")
     for name, decisions in document["decisions"].items():
         print(f"\nlast decisions of {name}")
         for one in decisions:
@@ -258,7 +282,11 @@ def _tell(text: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a quarter of the rows, short answers")
+    parser.add_argument(
+        "--every", type=int, default=1, help="play one row in so many; the sweep is coarser over 1"
+    )
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--journal", type=Path, help="append every row to this file, as JSON lines")
     parser.add_argument("--config", type=Path, help="a configuration in place of the demo's")
     parser.add_argument("--model", help="the model of that configuration")
     given = parser.parse_args()

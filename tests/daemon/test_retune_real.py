@@ -175,7 +175,7 @@ async def plain_ms(engine: Engine, model: Path, folder: Path) -> float:
     return 1000.0 / statistics.median(rates)
 
 
-def test_load_moves_the_live_policy_and_stationary_traffic_moves_nothing(
+def test_load_moves_the_live_policy_without_a_restart(
     engine: Engine, models: DemoModels, isolated: Path
 ) -> None:
     """Plain decoding is said to be so slow that it never comes into question."""
@@ -205,6 +205,33 @@ def test_load_moves_the_live_policy_and_stationary_traffic_moves_nothing(
             document = await run.tuner.explain(run.owner.setting)
             assert document["applier"]["name"] == "live"
             assert document["measured"]["rounds"] > 0
+
+    asyncio.run(main())
+
+
+def test_two_thousand_rounds_of_one_kind_of_traffic_change_no_setting(
+    engine: Engine, models: DemoModels, isolated: Path
+) -> None:
+    """It starts from made-up costs and learns the real ones. Thresholds may follow the load, which
+    falls whenever four requests end; the child stays."""
+    config = ModelConfig(
+        path=str(models.draft), draft=str(models.draft_one_dropped), context=4096, slots=4
+    )
+    known = calibration(400.0, 2.0, 4.0, accepted=3)
+
+    async def main() -> None:
+        async with running(engine, config, known, isolated) as run:
+            steering = None
+            while steering is None or steering.budget.rounds < 2000:
+                await run.chat(*WORDS, tokens=128, at_once=4)
+                steering = run.tuner.steering
+            advisor = run.tuner.advisor
+            assert advisor is not None
+            told = texts(run.events)
+            assert run.owner.setting.live, told
+            assert run.owner.restarts == 0, told
+            assert {one.decision.action for one in advisor.decisions} <= {"keep", "change live"}
+            assert 1 <= steering.budget.explored <= 0.01 * steering.budget.rounds + 6
 
     asyncio.run(main())
 
