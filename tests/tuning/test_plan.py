@@ -202,3 +202,32 @@ def test_the_draft_length_is_a_function_of_the_busy_slots():
     assert plans[16].plain_rate == pytest.approx(39, abs=1)
     assert plans[16].rate > 1.8 * plans[16].plain_rate
     assert np.isfinite(plans[16].rate)
+
+
+def test_reasons_say_the_setting_and_the_gain_as_they_are():
+    live = SurvivalModel.from_rounds([Round((0.9, 0.9, 0.3, 0.9, 0.9), 2)] * 60, 5)
+    by_thresholds = make_plan(CHEAP, live, thresholds=True)
+    assert by_thresholds.policy.limit == 2
+    assert ", up to 2: " in by_thresholds.reason
+    assert not by_thresholds.unsure
+    one = make_plan(CHEAP, seen(0.8), pins=Pins(n_max=1))
+    assert one.reason.startswith("drafting up to 1 token: ")
+    assert f"({one.rate / one.plain_rate:.2f}x)" in one.reason
+    measured = make_plan(CHEAP, seen(0.8), trial=Trial(20.0, (Measured(2, 0, 0.5, 30.0),)))
+    assert "while each is at least 0.50 likely" in measured.reason
+    assert "(1.50x)" in measured.reason
+    assert measured.to_json()["scalar"]["n_max"] == 2
+
+
+def test_what_was_measured_or_leaves_no_choice_is_sure():
+    tried = (Measured(3, 0, 0.0, 23.5), Measured(1, 0, 0.0, 20.0))
+    slower = make_plan(CHEAP, seen(0.8), trial=Trial(26.7, tried))
+    assert not slower.unsure
+    assert "23.5 tokens/s at best" in slower.reason
+    assert not make_plan(CHEAP, seen(0.8), trial=Trial(20.0, (Measured(2, 0, 0.0, 30.0),))).unsure
+    nothing = make_plan(CHEAP, seen(0.8), pins=Pins(n_max=0))
+    assert not nothing.unsure
+    assert nothing.to_json()["scalar"] is None
+    assert make_plan(DEAR, SurvivalModel.prior(5)).unsure, "nothing was seen of the draft yet"
+    equal = Trial(26.7, (Measured(1, 0, 0.0, 26.7),))
+    assert equal.best is None, "as fast as plain decoding is no gain"
