@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from autospec.tuning.correction import Correction, place
 from autospec.tuning.cost import CostSurface, DraftCost, RoundOverhead, StepTime, round_cost
 from autospec.tuning.livecost import ERRORS, LiveCost, TimedStep
 from autospec.tuning.mixture import Mixture
@@ -192,3 +193,16 @@ def test_nothing_that_production_shows_makes_a_cost_that_cannot_be(steps):
         found = cost.round_cost(n_max=3, depth=50.0, slots=slots)
         assert np.all(np.isfinite(found.verify_ms)), "RoundCost checks the rest"
     assert len(cost.errors) <= ERRORS
+
+
+def test_a_correction_against_itself_is_certain_and_against_others_is_not():
+    x = place([1.0, 4.0, 16.0], 0.0, 1.0)
+    fresh = Correction()
+    seen = fresh.add(np.repeat(x, 4, axis=0), np.full(12, 0.2))
+    for one in (fresh, seen):
+        now, before = one.spread(x, x[:1])
+        assert now[0] == pytest.approx(0.0, abs=1e-6)
+        assert before[0] == pytest.approx(0.0, abs=1e-6)
+        assert before[1] < before[2]
+    assert np.all(seen.spread(x, x[:1])[0][1:] < fresh.spread(x, x[:1])[0][1:])
+    assert seen.factor(x) == pytest.approx(np.exp(0.2), rel=0.05)
