@@ -35,7 +35,7 @@ def compare_files(cost_file: Path, rounds_file: Path, *, depth: int = 0) -> Comp
         ) from None
 
 
-def simulate_file(mixture_file: Path, *, limit_is_free: bool = True) -> Result:
+def simulate_file(mixture_file: Path, *, limit_is_free: bool) -> Result:
     """Play the mixture in the file; UsageError where it holds none."""
     try:
         mixture = Mixture.from_json(json.loads(read_text(mixture_file)))

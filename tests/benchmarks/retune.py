@@ -281,9 +281,14 @@ def _tell(text: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a quarter of the rows, short answers")
-    parser.add_argument(
-        "--every", type=int, default=1, help="play one row in so many; the sweep is coarser over 1"
+    less = parser.add_mutually_exclusive_group()
+    less.add_argument("--quick", action="store_true", help="a quarter of the rows, short answers")
+    less.add_argument(
+        "--every",
+        type=int,
+        default=1,
+        choices=(1, 2, 3, 4),
+        help="play one row in so many; the sweep is coarser over 1",
     )
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--journal", type=Path, help="append every row to this file, as JSON lines")
