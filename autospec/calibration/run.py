@@ -26,7 +26,7 @@ from autospec.errors import CalibrationError
 from autospec.hardware.load import LoadSample, compare, sample
 from autospec.tuning.cost import CostSurface, DraftCost, StepTime, round_cost
 
-_OPTIMISTIC = 0.95
+_OPTIMISTIC = 0.98
 _FEWEST_ROWS = 3
 
 
@@ -235,7 +235,7 @@ class _Run:
             self.remarks.append(self.recorded.remark)
 
     def _longest_useful_draft(self) -> int:
-        """Longer drafts would not pay even if 95 % of the tokens were accepted."""
+        """Longer drafts would not pay even if 98 % of the tokens were accepted."""
         draft = step_times(self.rows["draft"])
         kind: Literal["autoregressive", "none"] = "autoregressive" if draft else "none"
         surface = CostSurface.from_steps(draft) if draft else None

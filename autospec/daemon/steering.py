@@ -62,11 +62,15 @@ def applier_of(engine: Engine, *, live: bool) -> Applier:
 @dataclass(frozen=True, eq=False)
 class Solved:
     """Thresholds, the rules by load and depth that they are made from, what was known then
-    (survival by position, cost factors), and where a draft is let go further than these ask for."""
+    (survival by position, cost factors), and where a draft is let go further than these ask for.
+
+    `hope` is how long drafts might well have to be to be the best where the last round was.
+    """
 
     table: LivePolicy
     policies: Mapping[tuple[int, float], Policy]
     known: Floats | None = field(default=None, repr=False)
+    hope: int = 0
     ahead: Ahead | None = None
 
     def at(self, busy: int, depth: float) -> Policy | None:
@@ -90,11 +94,17 @@ class Room:
     pinned: tuple[float, ...] | None = None
 
     def solve(
-        self, knowledge: Knowledge, before: Solved | None = None, *, zero: bool = False
+        self,
+        knowledge: Knowledge,
+        before: Solved | None = None,
+        *,
+        near: Basis | None = None,
+        zero: bool = False,
     ) -> Solved:
         """The best thresholds for every load and depth as far as is known now.
 
-        The search goes on from those of `before`. With `zero` nothing is drafted.
+        The search goes on from those of `before`; `near` is where the last round was. With `zero`
+        nothing is drafted.
         """
         if zero:
             return Solved(at_most(0, self.n_max), {})
@@ -106,16 +116,19 @@ class Room:
             for busy in range(1, min(self.slots, _MOST_LOADS) + 1)
             for depth in sorted({round(share * self.context) for share in _DEPTHS})
         ]
+        hope = 0
+        if near is not None:
+            hope = exploring.hope(knowledge.costs.at(near).truncated(self.n_max), survival)
         known = np.concatenate([survival.survival(), knowledge.costs.factors(bases)])
         if before is not None and before.policies and _near(known, before.known):
-            return before
+            return replace(before, hope=hope)
         costs = {
             (basis.busy, basis.depth): knowledge.costs.at(basis).truncated(self.n_max)
             for basis in bases
         }
         start = dict(before.policies) if before is not None and before.policies else None
         policies = policy_table(costs, survival, limit_is_free=True, start=start)
-        return Solved(LivePolicy.of(policies, survival, sole=True), policies, known)
+        return Solved(LivePolicy.of(policies, survival, sole=True), policies, known, hope)
 
 
 def _near(known: Floats, before: Floats | None) -> bool:
@@ -147,6 +160,8 @@ class Steering:
             # Other slots, and other requests, would come through the same depth.
             self.solved = replace(solved, ahead=None)
             session.put(solved.table)
+            if self.budget.explored < exploring.FIRST:
+                self._unsolved = SOLVE_AFTER
         self.rounds += len(seen)
         self._unsolved += len(seen)
         if seen:
@@ -170,6 +185,11 @@ class Steering:
         )
 
     @property
+    def place(self) -> Basis | None:
+        """Where the last round was; None before the first."""
+        return None if self._next is None else Basis(self._next[1], self._next[0])
+
+    @property
     def present(self) -> tuple[Policy, str] | None:
         """The rule in force where the last round was, and where that is, in words."""
         if self.solved is None or self._next is None:
@@ -185,9 +205,12 @@ class Steering:
             return None
         busy, depth, made = self._next
         policy = solved.at(busy, depth)
-        if policy is None or not self.budget.allows(drafting=policy.drafts):
+        if policy is None:
             return None
-        kept = sum(threshold <= 1.0 for threshold in policy.thresholds)
+        kept = exploring.reach(policy)
+        hopeful = solved.hope > kept
+        if not self.budget.allows(drafting=policy.drafts, hopeful=hopeful):
+            return None
         strength = knowledge.survival.strength.tolist()
-        reach = exploring.length(kept, strength, self.room.n_max)
+        reach = solved.hope if hopeful else exploring.length(kept, strength, self.room.n_max)
         return Ahead(depth + exploring.AHEAD * made, made, reach) if reach > 0 else None

@@ -39,6 +39,10 @@ from autospec.tuning.stopping import Policy
 LOOK_SECONDS = 5.0
 """How often it is thought again."""
 
+SHARE = 0.01
+"""The share of one core that thinking may take: where models run on the processor, every moment of
+it is taken from them. It is thought less often where a thought takes longer."""
+
 _threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="advisor")
 
 
@@ -63,8 +67,9 @@ class Tuner:
 
     `reload` is how long a child takes from the decision to be replaced until the next one serves
     (seconds), as it was seen last; `side_by_side` whether both fit the machine at once. Without
-    `background` everything is done within the call. With a `memory`, what traffic taught the model
-    `name` is kept for the next start of the daemon.
+    `background` everything is done within the call; `working` tells the processor time of the
+    thread in seconds. With a `memory`, what traffic taught the model `name` is kept for the next
+    start of the daemon.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Tuner:
         say: Callable[[str, Level], None] = lambda _text, _level: None,
         background: bool = True,
         clock: Callable[[], float] = time.monotonic,
+        working: Callable[[], float] = time.thread_time,
     ) -> None:
         self.name = name
         self._remembered = Remembered(memory, model, name)
@@ -105,7 +111,9 @@ class Tuner:
         self._say = say
         self._background = background
         self._clock = clock
+        self._working = working
         self._looked = clock()
+        self._pause = LOOK_SECONDS
         self._forced: Setting | None = None
         self._watch: Watch | None = None
         self._before = NOTHING
@@ -233,7 +241,7 @@ class Tuner:
 
     def _due(self, current: Setting, now: float) -> bool:
         steering = self.steering if current.live else None
-        return now - self._looked >= LOOK_SECONDS or (steering is not None and steering.due)
+        return now - self._looked >= self._pause or (steering is not None and steering.due)
 
     def _work(
         self, advisor: Advisor, current: Setting, watch: Watch, now: float
@@ -243,7 +251,8 @@ class Tuner:
         steering = self.steering if current.live else None
         solving = steering is not None and steering.due
         before = steering.solved if steering is not None else None
-        looking = now - self._looked >= LOOK_SECONDS
+        near = steering.place if steering is not None else None
+        looking = now - self._looked >= self._pause
         if looking:
             self._looked = now
         seen = Seen(
@@ -260,10 +269,15 @@ class Tuner:
 
         def work() -> Thought:
             advisor.learn(seen)
+            began = self._working()
             decision = advisor.think(seen, time.time()) if looking else None
+            if looking:
+                self._pause = max(LOOK_SECONDS, (self._working() - began) / SHARE)
             solved = None
             if steering is not None and solving:
-                solved = steering.room.solve(advisor.knowledge, before, zero=advisor.hold_zero)
+                solved = steering.room.solve(
+                    advisor.knowledge, before, near=near, zero=advisor.hold_zero
+                )
             self._remembered.keep(advisor, now)
             told, advisor.told = tuple(advisor.told), []
             return Thought(decision, solved, told)

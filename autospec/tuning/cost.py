@@ -216,13 +216,12 @@ def round_cost(
     verify, spread, beyond = verifying(
         target, draft, batches, depth=depth, slots=slots, overhead=overhead
     )
-    if draft.kind == "block":
-        whole = draft.drafting(n_max, depth, slots)
-        drafting = [draft.drafting(0), *[whole] * n_max]
-    else:
-        drafting = [draft.drafting(steps, depth, slots) for steps in range(n_max + 1)]
+    # A block is paid whole with its first step; else every token is a step like the first.
+    block = draft.kind == "block"
+    steps = np.minimum(np.arange(n_max + 1.0), 1.0 if block else n_max)
+    drafting = draft.drafting(n_max if block else min(n_max, 1), depth, slots)
     factor = overhead.draft_factor
-    draft_spread = np.hypot([factor * one.spread for one in drafting], overhead.draft_spread_ms)
+    draft_spread = np.hypot(factor * steps * drafting.spread, overhead.draft_spread_ms)
     shared = None
     if slots > 1 and draft.kind != "block" and restore_ms is None:
         mean = 1.0 + np.arange(slots * n_max + 1) / slots
@@ -233,11 +232,11 @@ def round_cost(
         )
     return RoundCost(
         plain_ms=float(own[0]),
-        draft_ms=factor * np.array([one.value for one in drafting]),
+        draft_ms=factor * steps * drafting.value,
         verify_ms=verify,
         spread_ms=np.hypot(spread, draft_spread),
         replay_ms=np.zeros(n_max + 1) if restore_ms is None else restore_ms + own,
         slots=slots,
-        extrapolated=bool(np.any(beyond)) or any(one.extrapolated for one in drafting),
+        extrapolated=bool(np.any(beyond)) or drafting.extrapolated,
         shared=shared,
     )

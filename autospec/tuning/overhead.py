@@ -128,7 +128,10 @@ def fit_overhead(
     in the batch, its slope the median over pairs of rounds with different batches (Theil and
     Sen), its constant the median of what remains. Where fewer than `FEW_ROUNDS` rounds had
     another than the usual size, the residual is taken to grow with the batch from nothing: each
-    verified token is sampled, and the rest of a round costs little.
+    verified token is sampled, and the rest of a round costs little. What a round adds has a part
+    for itself and one for each token, and neither makes it cheaper where the whole makes it dearer:
+    a slope beyond that is an error of the benchmark's steps, and would be carried on to batches
+    that no round had.
     Rounds without times teach nothing; with none at all the overhead is zero.
     """
     drafted = [r for r in rounds if r.draft_ms is not None and r.drafted > 0]
@@ -150,7 +153,8 @@ def fit_overhead(
     medians = {size: float(np.median(values)) for size, values in residuals.items()}
     usual = max(sizes, key=lambda size: counts[size])
     if len(timed) - counts[usual] >= FEW_ROUNDS:
-        slope = _median_slope(medians, counts)
+        whole = medians[usual] / usual
+        slope = float(np.clip(_median_slope(medians, counts), min(whole, 0.0), max(whole, 0.0)))
         rest = np.array([ms - known[b] - slope * b for b, ms in timed])
         fixed = float(np.median(rest))
     else:

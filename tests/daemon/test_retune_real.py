@@ -24,6 +24,7 @@ from autospec.config.schema import ModelConfig, RetuneSection
 from autospec.daemon.choose import Model
 from autospec.daemon.events import Events
 from autospec.daemon.lifecycle import Phase
+from autospec.daemon.retuning.exploring import FIRST
 from autospec.daemon.retuning.gate import FEWEST
 from autospec.daemon.retuning.sources import EVERY, NGRAM
 from autospec.daemon.retuning.steps import Step
@@ -201,7 +202,7 @@ def test_load_moves_the_live_policy_without_a_restart(
             assert {basis.busy for basis, _ in advisor.moments.mixture()} >= {1}
             steering = run.tuner.steering
             assert steering is not None
-            assert steering.budget.explored <= 0.01 * steering.budget.rounds + 6
+            assert steering.budget.explored <= 0.01 * steering.budget.rounds + FIRST
             document = await run.tuner.explain(run.owner.setting)
             assert document["applier"]["name"] == "live"
             assert document["measured"]["rounds"] > 0
@@ -231,7 +232,7 @@ def test_two_thousand_rounds_of_one_kind_of_traffic_change_no_setting(
             assert run.owner.setting.live, told
             assert run.owner.restarts == 0, told
             assert {one.decision.action for one in advisor.decisions} <= {"keep", "change live"}
-            assert 1 <= steering.budget.explored <= 0.01 * steering.budget.rounds + 6
+            assert 1 <= steering.budget.explored <= 0.01 * steering.budget.rounds + FIRST
 
     asyncio.run(main())
 

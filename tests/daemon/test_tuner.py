@@ -47,6 +47,7 @@ class Traffic:
             say=lambda text, _level: self.said.append(text),
             background=False,
             clock=lambda: self.now,
+            working=lambda: 0.0,
         )
         self.setting = self.tuner.first()
         self.settings = [self.setting]

@@ -108,6 +108,19 @@ def test_one_batch_size_teaches_what_each_verified_token_costs():
     assert learned.verify_token_ms == pytest.approx(residual / 5)
 
 
+@pytest.mark.parametrize("disturbed", [0.94, 1.06])
+def test_a_disturbed_step_of_the_benchmark_does_not_tilt_all_others(disturbed):
+    """Rounds of 6, and some of 4: the difference between two steps is what the slope is made of."""
+    steps = [StepTime(b, 0, 50.0 + 5 * b, 1.0, 3) for b in range(1, 18) if b != 5]
+    target = CostSurface.from_steps([*steps, StepTime(5, 0, disturbed * 75.0, 1.0, 3)])
+    rounds = [Round((0.5,) * 6, 1, 30.0, 95.0)] * 30 + [Round((0.5,) * 4, 1, 30.0, 85.0)] * 8
+    learned = fit_overhead(rounds, target, DraftCost("none"))
+    assert 0.0 <= learned.verify_token_ms <= 10.0 / 7 + 1e-9
+    verify = round_cost(target, DraftCost("none"), n_max=16, overhead=learned).verify_ms
+    assert verify[16] == pytest.approx(50 + 5 * 17 + 10, rel=0.12)
+    assert verify[0] == pytest.approx(55 + 10, rel=0.15)
+
+
 def test_a_round_is_never_cheaper_than_its_steps_by_more_than_their_spread():
     cheap = RoundOverhead(verify_fixed_ms=-1000.0)
     cost = round_cost(TARGET, DraftCost("none"), n_max=3, overhead=cheap)

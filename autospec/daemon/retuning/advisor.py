@@ -34,7 +34,7 @@ from autospec.daemon.retuning.decide import (
 from autospec.daemon.retuning.gate import FEWEST, Gate
 from autospec.daemon.retuning.knowledge import Knowledge
 from autospec.daemon.retuning.moments import Moments
-from autospec.daemon.retuning.options import Outlook, named
+from autospec.daemon.retuning.options import Mixture, Outlook, named
 from autospec.daemon.retuning.sources import source_of
 from autospec.daemon.retuning.steps import Step
 from autospec.daemon.retuning.trials import Regime, Trial, Trials
@@ -113,6 +113,7 @@ class Advisor:
     _parted: bool = False
     _scalar: Scalar | None = None
     _predicted: dict[Regime, float] = field(default_factory=dict)
+    _last: Outlook | None = None
 
     def learn(self, seen: Seen) -> None:
         """Take in what was seen."""
@@ -142,7 +143,7 @@ class Advisor:
         mixture = self.moments.mixture()
         if not mixture or self._setting is None:
             return None
-        outlook = Outlook.of(self.knowledge, mixture)
+        outlook = self._outlook(mixture, seen)
         self.options = self.weigh(outlook, seen.setting)
         standing = Standing(
             now=seen.now,
@@ -171,6 +172,13 @@ class Advisor:
             return None
         self._note(decision, standing, outlook, at)
         return decision
+
+    def _outlook(self, mixture: Mixture, seen: Seen) -> Outlook:
+        """The outlook by what is known now; the last one where nothing happened since."""
+        quiet = not (seen.steps or seen.spans or any(busy for busy, _, _ in seen.moments))
+        if self._last is None or not quiet or self._last.knowledge is not self.knowledge:
+            self._last = Outlook.of(self.knowledge, mixture)
+        return self._last
 
     def setting_for(self, decision: Decision) -> Setting:
         """The setting of a decision that takes another child."""
@@ -263,7 +271,7 @@ class Advisor:
         key = Regime.of(basis)
         if key not in self._predicted:
             near = Outlook.of(self.knowledge, ((basis, 1.0),))
-            self._predicted[key] = self._rate_of(near, self._setting).value
+            self._predicted[key] = self._value_of(near, self._setting)
         return self._predicted[key]
 
     def _count(self, span: Counters, basis: Basis, setting: Setting) -> None:
@@ -289,6 +297,13 @@ class Advisor:
             return setting.speculation
         n_max, n_min, p_min = fields.values()
         return replace(setting.speculation, n_max=int(n_max), n_min=int(n_min), p_min=p_min)
+
+    def _value_of(self, outlook: Outlook, setting: Setting) -> float:
+        """What is predicted for a setting, without its doubt."""
+        speculation = setting.speculation
+        if setting.live and speculation.on and source_of(speculation) is None:
+            return outlook.vector_value(speculation.n_max)
+        return self._rate_of(outlook, setting).value
 
     def _rate_of(self, outlook: Outlook, setting: Setting) -> Rate:
         """What is predicted for a setting."""
